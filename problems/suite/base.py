@@ -1,0 +1,270 @@
+"""The parts that every problem of the suite has, and the vocabulary they are written in.
+
+A problem is one module ``problems/suite/<type>/<slug>.py`` with the same parts in the same order: docstring with a
+legend of shape letters and the equations, sizes and constants, ``inputs``, ``solution`` (the reference, as people and
+models read it), ``oracle``, ``cost``, and ``PROBLEM`` which ties them together. Reading one is reading all.
+
+Everything is written for all ranks at once where no communication is wanted (``inputs``, ``oracle``, ``cost``) and for
+one rank where it is (``solution``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+Args = dict[str, Any]
+"""Arguments of ``solution`` for one rank, in the order of its signature.
+
+A value is a tensor, a number, a bool, a string, None, a ``torch.nn.Linear``, a ``Group``, or a list or tuple of these.
+"""
+
+TYPES = (
+    "collective",
+    "tensor",
+    "sequence",
+    "context",
+    "expert",
+    "data",
+    "sharded_data",
+    "pipeline",
+    "spatial",
+    "embedding",
+    "graph",
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """An argument that is a process group: the member of ``partition`` (lists of global ranks) that holds the rank.
+
+    Every rank creates every group of a partition in the order given; a rank in none of them receives None.
+    """
+
+    partition: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way of calling a problem: the shape and how inputs are drawn.
+
+    ``draw`` is one of the problem's own draws. ``kind``: public (also timed), hidden (shape by secret seed), stress
+    (scales, mixed amplitudes), structured (skewed or empty routing, ragged splits).
+    ``property`` is what feedback may say about the case, e.g. "last dimension not a multiple of 16".
+    """
+
+    name: str
+    world_size: int
+    dtype: torch.dtype
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    draw: str = "normal"
+    kind: str = "public"
+    property: str = ""
+
+    def __getitem__(self, size: str) -> int:
+        return self.sizes[size]
+
+
+class Rng:
+    """Independent random streams of one trial: one per rank, one shared by all ranks (replicated inputs).
+
+    Seeded with a 64-bit secret that only the judge knows; the streams of different ranks are unrelated.
+    """
+
+    def __init__(self, seed: int, world_size: int) -> None:
+        self._root = torch.Generator().manual_seed(seed % 2**63)
+        seeds = torch.randint(0, 2**62, (world_size + 1,), generator=self._root)
+        self.shared = torch.Generator().manual_seed(int(seeds[0]))
+        self.rank = [torch.Generator().manual_seed(int(s)) for s in seeds[1:]]
+
+    def normal(self, rank: int | None, shape: Sequence[int], *, std: float = 1.0) -> torch.Tensor:
+        """Normal float32 values from the stream of ``rank`` (None: the shared stream)."""
+        return torch.randn(tuple(shape), generator=self._stream(rank)) * std
+
+    def integers(self, rank: int | None, low: int, high: int, shape: Sequence[int]) -> torch.Tensor:
+        """int64 values in [low, high] from the stream of ``rank`` (None: the shared stream)."""
+        return torch.randint(low, high + 1, tuple(shape), generator=self._stream(rank))
+
+    def uniform(self, rank: int | None, shape: Sequence[int]) -> torch.Tensor:
+        """float32 values in [0, 1) from the stream of ``rank`` (None: the shared stream)."""
+        return torch.rand(tuple(shape), generator=self._stream(rank))
+
+    def _stream(self, rank: int | None) -> torch.Generator:
+        return self.shared if rank is None else self.rank[rank]
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Bit for bit, after both sides have the expected dtype. For data movement, integers, booleans, exact sums."""
+
+
+@dataclass(frozen=True)
+class Close:
+    """Floats against the oracle: |c - o| <= units * rms(o) + relative * |o| for every element.
+
+    ``units`` and ``relative`` None: the calibrated values of the problem for the run dtype. ``axis``: rms is taken per
+    slice along this axis (outputs with a wide dynamic range), else over the whole leaf. NaN and infinities must sit
+    where the oracle has them.
+    """
+
+    units: float | None = None
+    relative: float | None = None
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
+class Free:
+    """Anything goes: the sheet leaves this output unspecified on this rank."""
+
+
+@dataclass(frozen=True)
+class Valid:
+    """A validity rule for outputs with several right answers (ties, permutations).
+
+    ``check(value)`` gets the candidate's leaf in its own dtype and returns "" or a sentence that says what is wrong.
+    """
+
+    check: Callable[[torch.Tensor], str]
+
+
+Rule = Exact | Close | Free | Valid
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One expected output tensor: ``value`` by the oracle (float64, integer or bool), ``dtype`` as it must come.
+
+    ``shape`` and ``dtype`` are checked exactly for every rule but ``Free``. ``device`` "cpu" where the sheet says that
+    the output lives on the host whatever the device of the run.
+    """
+
+    value: torch.Tensor
+    dtype: torch.dtype
+    rule: Rule = Close()
+    device: str = "run"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one rank must deliver: ``output`` is a Leaf, a number, bool, string, None, or list, tuple, dict of these.
+
+    ``mutated`` gives the expected value of arguments that ``solution`` must change in place, by argument name; other
+    arguments listed in ``Problem.may_mutate`` may hold anything afterwards, all the rest must be unchanged.
+    """
+
+    output: Any
+    mutated: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RankCost:
+    """Least work of one rank for one call: flops by dtype name ("bf16", "fp32", "fp64", "fp8"), bytes.
+
+    ``hbm`` counts each input and output once; ``sent`` and ``received`` are link bytes with a bandwidth-optimal
+    point-to-point algorithm; ``one_way`` is the least number of bytes per direction of *any* algorithm (in-switch
+    reduction and multicast included), the physics floor.
+    """
+
+    flops: Mapping[str, float]
+    hbm: float
+    sent: float
+    received: float
+    one_way: float | None = None
+
+    @property
+    def floor_bytes(self) -> float:
+        """Link bytes per direction that no algorithm can avoid."""
+        return max(self.sent, self.received) if self.one_way is None else self.one_way
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Calibrated tolerance for one run dtype, in the units of ``Close``."""
+
+    units: float
+    relative: float
+
+
+DEFAULT_TOLERANCES: Mapping[torch.dtype, Tolerance] = {
+    torch.float32: Tolerance(units=2e-5, relative=2e-5),
+    torch.bfloat16: Tolerance(units=1.6e-2, relative=1.6e-2),
+    torch.float16: Tolerance(units=2e-3, relative=2e-3),
+    torch.float64: Tolerance(units=1e-12, relative=1e-12),
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A workload of the suite. Everything the judge, the catalogue and the prompts know about it."""
+
+    id: int
+    slug: str
+    title: str
+    type: str
+    also: tuple[str, ...]
+    domain: str
+    stage: str
+    difficulty: int
+    origin: str
+    statement: str
+    """What the workload computes, for people and models: Markdown, our own words."""
+    solution: Callable[..., Any]
+    inputs: Callable[[Case, Rng], list[Args]]
+    """Arguments of every rank: ``inputs(case, rng)[rank]``."""
+    oracle: Callable[[Case, list[Args]], list[Expected]]
+    """Expected result of every rank, computed from all ranks' arguments in float64; must not change them."""
+    cost: Callable[[Case, list[Args]], list[RankCost]]
+    gpu_sizes: Mapping[str, int]
+    """Public shape on GPU targets."""
+    cpu_sizes: Mapping[str, int]
+    """Public shape on cpu-gloo: a reference call of roughly 1 to 20 ms with 4 ranks."""
+    hidden_sizes: Callable[[Mapping[str, int], torch.Generator], dict[str, int]]
+    """A shape near the given public one, drawn by secret seed: odd sizes, tails."""
+    hidden_property: str
+    """What feedback may say of hidden shapes."""
+    draws: Mapping[str, str]
+    """Draws beside "normal" -> kind and sentence, e.g. {"exact": "stress: small integers, sums are exact"}."""
+    world_size_rule: Callable[[int, Mapping[str, int]], str] = lambda world_size, sizes: ""
+    """"" if the problem is defined for this world size and shape, else a sentence that shows the equation."""
+    may_mutate: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    tolerances: Mapping[torch.dtype, Tolerance] = field(default_factory=lambda: DEFAULT_TOLERANCES)
+    hazards: tuple[str, ...] = ()
+    communication: str = ""
+    """The collectives of the reference, one line each, for the problem page."""
+    waivers: Mapping[str, str] = field(default_factory=dict)
+    """Battery rows that this problem cannot separate with margin 3 -> reviewed reason."""
+    run_dtypes: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16, torch.float32)
+
+    def __post_init__(self) -> None:
+        unknown = {self.type, *self.also} - set(TYPES)
+        if unknown:
+            raise ValueError(f"problem {self.id}: unknown type {sorted(unknown)}")
+
+    def public_case(self, *, world_size: int, dtype: torch.dtype, device: str) -> Case:
+        """The case that is timed; ``device`` "cpu" or "cuda" picks the shape."""
+        sizes = self.cpu_sizes if device == "cpu" else self.gpu_sizes
+        return Case("public", world_size, dtype, sizes, property="public shape")
+
+    def cases(self, *, world_size: int, dtype: torch.dtype, device: str, secret: torch.Generator) -> list[Case]:
+        """Public, hidden, stress and structured cases of one evaluation, in the order in which they are tried."""
+        public = self.public_case(world_size=world_size, dtype=dtype, device=device)
+        hidden = self.hidden_sizes(public.sizes, secret)
+        cases = [public, Case("hidden", world_size, dtype, hidden, kind="hidden", property=self.hidden_property)]
+        for draw, sentence in self.draws.items():
+            kind, _, what = sentence.partition(": ")
+            cases.append(Case(draw, world_size, dtype, public.sizes, draw, kind, what))
+        return cases
+
+
+def store(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Round to the run dtype and back to float64: what an output or a stored intermediate of that dtype holds."""
+    return x.to(dtype).to(torch.float64)
+
+
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """The tensor in float64, for oracles."""
+    return x.detach().to(torch.float64)

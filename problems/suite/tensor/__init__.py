@@ -1,0 +1,1 @@
+"""Tensor parallelism: one layer's matrices are split over the ranks."""
