@@ -17,7 +17,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-CONTRACT_VERSION = 1
+CONTRACT_VERSION: Literal[1] = 1
 PROTOCOL_VERSION = "1.0"  # of docs/methodology: how correctness and speed are decided
 
 MAX_SOURCE_BYTES = 1_000_000
