@@ -1,0 +1,13 @@
+"""Addresses of the site. Pages and their names stand in ``leaderboard.urls``."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+from pkbsite.health import healthz, readyz
+
+urlpatterns = [
+    path("healthz", healthz, name="healthz"),
+    path("readyz", readyz, name="readyz"),
+    path("admin/", admin.site.urls),
+    path("accounts/", include("allauth.urls")),
+]
