@@ -19,7 +19,8 @@ import torch
 Args = dict[str, Any]
 """Arguments of ``solution`` for one rank, in the order of its signature.
 
-A value is a tensor, a number, a bool, a string, None, a ``torch.nn.Linear``, a ``Group``, or a list or tuple of these.
+A value is a tensor (dense or sparse COO), a number, a bool, a string, None, a ``torch.nn.Linear``, a ``Group``, or a
+list or tuple of these.
 """
 
 TYPES = (
@@ -98,7 +99,12 @@ class Rng:
 
 @dataclass(frozen=True)
 class Exact:
-    """Bit for bit, after both sides have the expected dtype. For data movement, integers, booleans, exact sums."""
+    """Bit for bit, after both sides have the expected dtype. For data movement, integers, booleans, exact sums.
+
+    ``signed_zeros`` False: 0.0 and -0.0 count as the same (sums that may start from either).
+    """
+
+    signed_zeros: bool = True
 
 
 @dataclass(frozen=True)
@@ -230,14 +236,31 @@ class Problem:
     world_size_rule: Callable[[int, Mapping[str, int]], str] = lambda world_size, sizes: ""
     """"" if the problem is defined for this world size and shape, else a sentence that shows the equation."""
     may_mutate: tuple[str, ...] = ()
+    may_alias: tuple[str, ...] = ()
+    """Arguments whose memory an output may share; elsewhere an output that aliases an input is refused."""
     aliases: tuple[str, ...] = ()
     tolerances: Mapping[torch.dtype, Tolerance] = field(default_factory=lambda: DEFAULT_TOLERANCES)
     hazards: tuple[str, ...] = ()
     communication: str = ""
     """The collectives of the reference, one line each, for the problem page."""
     waivers: Mapping[str, str] = field(default_factory=dict)
-    """Battery rows that this problem cannot separate with margin 3 -> reviewed reason."""
+    """Rows of ``check`` that this problem cannot meet with margin 3 -> reviewed reason. A key is the row's name
+    ("lower_precision"), or with run dtype ("lower_precision/bf16") or world size ("missing_rank/fp32/2") behind it."""
     run_dtypes: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16, torch.float32)
+    check_sizes: Mapping[str, int] = field(default_factory=dict)
+    """Shape in ``check``: small, but with enough elements for stable statistics. Empty: ``cpu_sizes``."""
+    replicated: tuple[str, ...] = ()
+    """Tensor arguments that are the same on several ranks by definition; all others must differ from rank to rank."""
+    reads: Callable[[int, int, int], bool] = lambda rank, peer, world_size: True
+    """Whether outputs of ``rank`` depend on the inputs of ``peer`` in the public draw."""
+    permutable: bool = False
+    """True if renumbering the ranks only renumbers the outputs, up to rounding: another summation order for ``check``."""
+    blank: Callable[[Args], Args] | None = None
+    """The arguments of a rank that contributes nothing; None: every float tensor zero, the rest as it is."""
+    skip_draw: Callable[[Case], bool] = lambda case: False
+    """True for cases that the mathematics or the range of the dtype excludes, e.g. scale 1e3 in fp16."""
+    golden_inputs: Callable[[str, int], list[Args]] | None = None
+    """Arguments of all ranks for the golden check of that name and world size, where they need code (golden.py)."""
 
     def __post_init__(self) -> None:
         unknown = {self.type, *self.also} - set(TYPES)
@@ -257,7 +280,15 @@ class Problem:
         for draw, sentence in self.draws.items():
             kind, _, what = sentence.partition(": ")
             cases.append(Case(draw, world_size, dtype, public.sizes, draw, kind, what))
-        return cases
+        return [case for case in cases if not self.skip_draw(case)]
+
+    def check_case(self, *, world_size: int, dtype: torch.dtype, draw: str = "normal") -> Case:
+        """A case of the small shape on which ``check`` proves the problem."""
+        return Case(draw, world_size, dtype, self.check_sizes or self.cpu_sizes, draw)
+
+    def tolerance(self, dtype: torch.dtype) -> Tolerance:
+        """Calibrated tolerance for that run dtype: what ``Close`` uses where it names none (evidence: calibration.json)."""
+        return self.tolerances.get(dtype, DEFAULT_TOLERANCES[dtype])
 
 
 def store(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

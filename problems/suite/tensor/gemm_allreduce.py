@@ -12,8 +12,9 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 
-from problems.suite.base import Args, Case, Expected, Leaf, Problem, RankCost, Rng, wide
+from problems.suite.base import Args, Case, Close, Exact, Expected, Leaf, Problem, RankCost, Rng, wide
 from problems.suite.costs import all_reduce_cost, dtype_name, element_size
+from problems.suite.draws import scaled_normal
 from problems.suite.shapes import jitter
 
 K = 512
@@ -21,16 +22,12 @@ K = 512
 
 def inputs(case: Case, rng: Rng) -> list[Args]:
     """A standard normal, B scaled so that outputs have a standard deviation of 0.5 at every world size."""
-    std_a, std_b = 1.0, 0.5 / (K * case.world_size) ** 0.5
     if case.draw == "exact":
         return [_exact(case, rng, rank) for rank in range(case.world_size)]
-    scale = {"small": 1e-3, "large": 1e3}.get(case.draw, 1.0)
-    ranks = []
+    ranks: list[Args] = []
     for rank in range(case.world_size):
-        a = rng.normal(rank, (case["M"], K), std=std_a * scale)
-        if case.draw == "mixed":
-            a *= 10.0 ** rng.integers(rank, -2, 2, (case["M"], 1))
-        b = rng.normal(rank, (K, case["N"]), std=std_b)
+        a = scaled_normal(rng, rank, (case["M"], K), case.draw)
+        b = rng.normal(rank, (K, case["N"]), std=0.5 / (K * case.world_size) ** 0.5)
         ranks.append({"A_local": a.to(case.dtype), "B_local": b.to(case.dtype)})
     return ranks
 
@@ -51,9 +48,9 @@ def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
 
 
 def oracle(case: Case, args: list[Args]) -> list[Expected]:
-    total = sum(wide(a["A_local"]) @ wide(a["B_local"]) for a in args)
-    assert isinstance(total, torch.Tensor)
-    return [Expected(Leaf(total, case.dtype)) for _ in args]
+    total = torch.stack([wide(a["A_local"]) @ wide(a["B_local"]) for a in args]).sum(0)
+    rule = Exact(signed_zeros=False) if case.draw == "exact" else Close()
+    return [Expected(Leaf(total, case.dtype, rule)) for _ in args]
 
 
 def cost(case: Case, args: list[Args]) -> list[RankCost]:
@@ -91,10 +88,11 @@ PROBLEM = Problem(
     cost=cost,
     gpu_sizes={"M": 1024, "N": 1024},
     cpu_sizes={"M": 256, "N": 256},
+    check_sizes={"M": 16, "N": 24},
     hidden_sizes=hidden_sizes,
     hidden_property="N is odd, so no row is a multiple of 16 bytes",
     draws={
-        "exact": "stress: small integers, every partial sum is exact",
+        "exact": "stress: small integers, every partial sum is exact: compared bit for bit",
         "small": "stress: A scaled by 1e-3",
         "large": "stress: A scaled by 1e3",
         "mixed": "stress: rows of A with amplitudes from 1e-2 to 1e2",
@@ -104,4 +102,5 @@ PROBLEM = Problem(
         "bf16 partial products rounded before the sum lose precision; fp32 accumulation is welcome.",
         "Inputs must keep their values.",
     ),
+    permutable=True,
 )

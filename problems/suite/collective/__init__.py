@@ -1,0 +1,1 @@
+"""Collectives: the primitives of torch.distributed, alone."""
