@@ -1,0 +1,63 @@
+"""Filters and tags of the templates: figures, pictures, source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from django import template
+from django.forms import BoundField, CheckboxInput
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+from leaderboard import charts, figures
+
+register = template.Library()
+_FILTERS: dict[str, Callable[..., str]] = {
+    "percent": figures.percent_text,
+    "ratio": figures.ratio_text,
+    "seconds": figures.seconds_text,
+    "bytes": figures.bytes_text,
+    "rms": figures.error_text,
+}
+for _name, _filter in _FILTERS.items():
+    register.filter(_name, _filter)
+register.simple_tag(figures.interval_text, name="interval")
+register.simple_tag(charts.correctness_bar)
+register.simple_tag(charts.type_strip)
+register.simple_tag(charts.type_letters)
+register.simple_tag(charts.timing_plot)
+
+# Raw HTML stays text: statements and documents are ours, but a maintainer may edit some of them.
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+
+
+@register.filter
+def is_checkbox(field: BoundField) -> bool:
+    return isinstance(field.field.widget, CheckboxInput)
+
+
+@register.filter
+def markdown(text: str) -> SafeString:
+    """CommonMark with tables; HTML in the text is shown, never interpreted."""
+    return mark_safe(_MARKDOWN.render(text))  # noqa: S308 (rendered with html off)
+
+
+@register.filter
+def python_source(source: str) -> SafeString:
+    """Highlighted Python with line numbers, by class names only (the policy allows no inline styles)."""
+    formatter = HtmlFormatter(linenos="table", cssclass="highlight", wrapcode=True)
+    return mark_safe(highlight(source, PythonLexer(stripnl=False), formatter))  # noqa: S308 (Pygments escapes)
+
+
+@register.filter
+def day(moment: datetime | None) -> SafeString | str:
+    """The date with the full time in UTC for those who look: '2026-12-01'."""
+    if moment is None:
+        return figures.NONE
+    utc = moment.astimezone(UTC)
+    return format_html('<time datetime="{:%Y-%m-%dT%H:%M:%SZ}" title="{:%Y-%m-%d %H:%M:%S} UTC">{:%Y-%m-%d}</time>', utc, utc, utc)
