@@ -145,6 +145,24 @@ class Progress(ContractModel):
     note: Sentence = ""
 
 
+class Claim(ContractModel):
+    """A worker has taken an attempt; from now on it owes a sign of life before every end of the lease."""
+
+    contract_version: Literal[1] = CONTRACT_VERSION
+    attempt_id: UUID
+    attempt_number: Annotated[int, Field(ge=1, le=100)]
+    host: Annotated[str, Field(max_length=200)] = ""
+
+
+class Hello(ContractModel):
+    """A sign of life of a worker, busy or not, with what it is."""
+
+    contract_version: Literal[1] = CONTRACT_VERSION
+    target: Name
+    host: Annotated[str, Field(max_length=200)] = ""
+    versions: dict[Name, Name] = Field(default_factory=dict, max_length=40)
+
+
 class Interval(ContractModel):
     """A ratio reference/candidate with its 95 % interval; 1.2 means 1.2 times as fast as the baseline."""
 
@@ -296,7 +314,7 @@ class Report(ContractModel):
 
 
 class Signed(ContractModel):
-    """A message from a worker: the body is JSON text of a ``Progress`` or ``Report``, signed with the worker's key."""
+    """A message from a worker, signed with its key: ``body`` is JSON text of the model that ``kind`` names."""
 
     worker: Name
     kind: Literal["progress", "report", "claim", "hello"]

@@ -36,7 +36,7 @@ PROCESSES: tuple[Process, ...] = (
         name="web",
         argv=(
             "{python}", "-m", "gunicorn", "pkbsite.wsgi", "--bind", "{host}:{port}", "--workers", "2", "--threads", "4",
-            "--access-logfile", "-", "--worker-tmp-dir", "/dev/shm", "--graceful-timeout", "10",
+            "--access-logfile", "-", "--graceful-timeout", "10",
         ),
         role="web",
         environment=(*WEB_ENVIRONMENT, "CSRF_TRUSTED_ORIGINS", "SITE_URL", "PKB_HTTPS", "EMAIL_URL"),

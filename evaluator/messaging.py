@@ -1,0 +1,81 @@
+"""How jobs and reports travel: names of queues, tasks and keys in the broker, and the Celery settings of every app.
+
+Beside ``evaluator.contract`` the only module that both sides share. Imports neither Celery nor Django nor torch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+EVALUATE_TASK = "evaluate"
+RECORD_TASK = "record"
+RESULTS_QUEUE = "results"
+WEB_QUEUE = "web"
+
+# Nothing may be delivered a second time while it may still run: a task that is not acknowledged after this time goes
+# to another worker, although the first still works on it. The longest evaluation is capped at a quarter of it.
+VISIBILITY_TIMEOUT = 6 * 3_600  # seconds
+
+CLOSED_MARK_SECONDS = 2 * VISIBILITY_TIMEOUT  # outlives every delivery of the attempt's wake-up
+
+
+def evaluation_queue(target: str) -> str:
+    """Queue of the wake-ups for the workers of ``target``."""
+    return f"eval.{target}"
+
+
+def claim_key(attempt_id: UUID) -> str:
+    """Key in the broker that the worker which evaluates the attempt holds; it expires when the worker dies."""
+    return f"pkb:claim:{attempt_id}"
+
+
+def closed_key(attempt_id: UUID) -> str:
+    """Key in the broker that says that no report of the attempt is wanted any more: lost, cancelled or recorded.
+
+    GPU hosts have no database, so this is how they learn that a wake-up is stale and that an evaluation may be
+    stopped. It saves work only; the database decides what is recorded.
+    """
+    return f"pkb:closed:{attempt_id}"
+
+
+def celery_settings() -> dict[str, Any]:
+    """Settings of every Celery app of the project, each with what it prevents."""
+    return {
+        # Only text that validates against the contract is ever read: a pickle from a GPU host would run code here.
+        "accept_content": ["json"],
+        "task_serializer": "json",
+        # States and results live in the database; nobody reads Celery's.
+        "task_ignore_result": True,
+        # The message is the only trace of a job outside of the database: keep it until the work is done, or a killed
+        # worker takes its job along.
+        "task_acks_late": True,
+        # With the default, Celery acknowledges the message of a child that was killed, and the job is lost.
+        "task_reject_on_worker_lost": True,
+        # With the default, an exception acknowledges the message as if the job were done.
+        "task_acks_on_failure_or_timeout": False,
+        # A worker must not hoard jobs that another could do now, nor lose them when it dies.
+        "worker_prefetch_multiplier": 1,
+        # A restart of the broker must not end a worker.
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        # Celery's default is to cancel what runs when the connection breaks: a blip would throw evaluations away.
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        "broker_transport_options": {
+            "visibility_timeout": VISIBILITY_TIMEOUT,
+            # A broker that is gone is noticed in seconds, also behind a NAT that drops idle connections silently.
+            "socket_timeout": 20,
+            "socket_connect_timeout": 5,
+            "socket_keepalive": True,
+            "health_check_interval": 10,
+        },
+        # Remote control and events would let any holder of broker credentials stop other workers.
+        "worker_enable_remote_control": False,
+        "worker_send_task_events": False,
+        # The logs are ours: one format, one place.
+        "worker_hijack_root_logger": False,
+        "worker_redirect_stdouts": False,
+        "task_default_queue": "default",
+        "enable_utc": True,
+        "timezone": "UTC",
+    }
