@@ -6,6 +6,7 @@ The project itself is not installed into it: nothing of it can be imported from 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import json
@@ -17,6 +18,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from launcher.console import ProgressLine, Refusal, say
@@ -44,6 +46,26 @@ def prepare(purpose: str) -> Path:
         if not python().exists():
             raise Refusal(f"PKB_VENV names {python().parent.parent}, where there is no bin/python.", "Unset PKB_VENV.")
         return python()
+    with _alone():
+        return _prepared(purpose)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keeps other starts from installing into the same environment meanwhile; they wait."""
+    descriptor = os.open(ROOT / "launcher", os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("Another ./run or ./test is preparing the environment; waiting for it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _prepared(purpose: str) -> Path:
     version = _version(python())
     if not version:
         create(VENV)
@@ -113,21 +135,32 @@ def install(interpreter: Path, locks: list[Path], *options: str) -> None:
     last: deque[str] = deque(maxlen=PIP_LINES_KEPT)
     found: set[str] = set()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_pip_env())
-    for line in _lines(process):
-        if line:
-            last.append(line)
-        started = re.match(r"\s*(Collecting|Downloading|Installing collected packages)[: ]+(\S+)", line)
-        if started and started[1] == "Collecting":
-            found.add(started[2])
-        if started:
-            doing = "unpacking" if started[1].startswith("Installing") else f"{started[1].lower()} {started[2]}"
-            text = f"{len(found)} of {total}, {doing}"
-            progress.show(text)
-        elif not line:
-            progress.show(f"{len(found)} of {total}")
+    with _ended_with_us(process):
+        for line in _lines(process):
+            if line:
+                last.append(line)
+            started = re.match(r"\s*(Collecting|Downloading|Installing collected packages)[: ]+(\S+)", line)
+            if started and started[1] == "Collecting":
+                found.add(started[2])
+            if started:
+                doing = "unpacking" if started[1].startswith("Installing") else f"{started[1].lower()} {started[2]}"
+                text = f"{len(found)} of {total}, {doing}"
+                progress.show(text)
+            elif not line:
+                progress.show(f"{len(found)} of {total}")
     if process.wait() != 0:
         raise Refusal(f"pip failed (exit status {process.returncode}).", _remedy(last), last)
     progress.done("done")
+
+
+@contextmanager
+def _ended_with_us(process: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
 
 
 def _pip_env() -> Mapping[str, str]:
