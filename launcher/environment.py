@@ -134,8 +134,7 @@ def install(interpreter: Path, locks: list[Path], *options: str) -> None:
     progress = ProgressLine(f"Installing {total} packages")
     last: deque[str] = deque(maxlen=PIP_LINES_KEPT)
     found: set[str] = set()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_pip_env())
-    with _ended_with_us(process):
+    with _started(command) as process:
         for line in _lines(process):
             if line:
                 last.append(line)
@@ -148,19 +147,21 @@ def install(interpreter: Path, locks: list[Path], *options: str) -> None:
                 progress.show(text)
             elif not line:
                 progress.show(f"{len(found)} of {total}")
-    if process.wait() != 0:
+    if process.returncode != 0:
         raise Refusal(f"pip failed (exit status {process.returncode}).", _remedy(last), last)
     progress.done("done")
 
 
 @contextmanager
-def _ended_with_us(process: subprocess.Popen[str]) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
+def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """The running command; it has ended when the block has, by itself or, if the block is left early, with it."""
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(command, stdout=pipe, stderr=both, text=True, env=_pip_env()) as process:
+        try:
+            yield process
+        except BaseException:
+            process.terminate()
+            raise
 
 
 def _pip_env() -> Mapping[str, str]:

@@ -83,10 +83,11 @@ class Supervisor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number in STOP_SIGNALS:
-            signal.signal(number, self._be_quick)
+        former = {number: signal.signal(number, self._be_quick) for number in STOP_SIGNALS}
         say("\nStopping")
         self.stop()
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
     def start(self, process: Process) -> Running:
         """Start a process in a session of its own, with its output in ``NAME.log``; does not wait for it."""
