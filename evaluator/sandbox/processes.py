@@ -1,0 +1,209 @@
+"""The processes of one job, seen through the sandbox's own /proc: exactly its members, whatever they do.
+
+A descriptor of that /proc is handed out by the sandbox's first process before the job starts. Its entries are the pid
+namespace's members and also serve as handles for signals, so nothing here needs a scan of the host, a cgroup or the
+right to trace. Pid 1 is our own reaper and no member.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaluator.sandbox.policy import SandboxLeftovers
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TICK = os.sysconf("SC_CLK_TCK")
+FREEZE_SECONDS = 2.0
+STANDSTILL = frozenset("TtZX")  # stopped, stopped by a tracer, zombie, dead
+WAITING = "D"  # uninterruptible
+WAITING_SECONDS = 0.02
+PAUSE_SECONDS = 50e-6
+
+
+class FreezeFailed(SandboxLeftovers):
+    """Some process of the job could not be brought to a standstill."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the job uses at one moment: processes with their threads, bytes that may count shared pages twice."""
+
+    tasks: int
+    memory_upper_bound: int
+
+
+class JobProcesses:
+    """Operations on all processes inside a sandbox. ``proc``: descriptor of its /proc; ``pid1``: host pid of pid 1."""
+
+    def __init__(self, proc: int, pid1: int) -> None:
+        self._proc = proc
+        self.pid1 = pid1
+
+    def close(self) -> None:
+        os.close(self._proc)
+
+    def inner_pids(self) -> list[str]:
+        """Pids as seen inside, without pid 1."""
+        try:
+            return [name for name in os.listdir(self._proc) if name.isdigit() and name != "1"]  # noqa: PTH208 - by descriptor
+        except FileNotFoundError:  # the namespace is gone
+            return []
+
+    def _read(self, path: str) -> str:
+        """Text of a file of the inner /proc; empty if its process is gone meanwhile."""
+        try:
+            fd = os.open(path, os.O_RDONLY, dir_fd=self._proc)
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+        try:
+            return os.read(fd, 8192).decode("utf-8", "replace")
+        except ProcessLookupError:
+            return ""
+        finally:
+            os.close(fd)
+
+    def _signal(self, pid: str, number: signal.Signals) -> None:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # gone meanwhile
+            fd = os.open(pid, os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._proc)
+            try:
+                signal.pidfd_send_signal(fd, number)
+            finally:
+                os.close(fd)
+
+    def _may_run(self, pid: str, patience: bool) -> bool:
+        """True if any thread of the process may still run code of the job.
+
+        With ``patience`` a thread in an uninterruptible wait passes: it is then the parent of a stopped vfork child,
+        or in a driver, and the pending stop comes before its next own instruction.
+        """
+        try:
+            fd = os.open(f"{pid}/task", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._proc)
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        try:
+            threads = os.listdir(fd)  # noqa: PTH208
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        finally:
+            os.close(fd)
+        still = STANDSTILL | {WAITING} if patience else STANDSTILL
+        return any(_state(self._read(f"{pid}/task/{thread}/stat")) not in still for thread in threads)
+
+    def freeze(self) -> None:
+        """Stop every member; on return none can run until ``thaw``. Raises FreezeFailed after two seconds."""
+        begin = time.monotonic()
+        stopped: set[str] = set()
+        while True:
+            members = self.inner_pids()
+            for pid in members:
+                if pid not in stopped:
+                    self._signal(pid, signal.SIGSTOP)
+            patience = time.monotonic() - begin > WAITING_SECONDS
+            moving = {pid for pid in members if self._may_run(pid, patience)}
+            # Stopped ones are past any fork that they were in, so if nobody is new now, nobody is left out.
+            if not moving and stopped.issuperset(self.inner_pids()):
+                return
+            if time.monotonic() - begin > FREEZE_SECONDS:
+                raise FreezeFailed(f"{len(moving)} processes of the job still ran {FREEZE_SECONDS:g} s after SIGSTOP")
+            stopped = set(members) - moving  # those still moving get the signal again: another may have woken them
+            time.sleep(PAUSE_SECONDS)
+
+    def thaw(self) -> None:
+        for pid in self.inner_pids():
+            self._signal(pid, signal.SIGCONT)
+
+    def usage(self) -> Usage:
+        """Cheap reading of the job's tasks and memory; it never understates resident memory."""
+        tasks = memory = 0
+        for pid in self.inner_pids():
+            fields = _status_fields(self._read(f"{pid}/status"))
+            tasks += fields.get("Threads", 0)
+            memory += 1024 * sum(fields.get(name, 0) for name in ("RssAnon", "RssShmem", "VmSwap"))
+        return Usage(tasks=tasks, memory_upper_bound=memory)
+
+    def memory(self) -> int:
+        """Resident and swapped bytes of the job, every shared page counted once (PSS); a few milliseconds a process.
+
+        Pages of files (the text of torch) belong to the page cache and are not counted. A process whose map may not
+        be read counts with its upper bound.
+        """
+        total = 0
+        for pid in self.inner_pids():
+            try:
+                fields = _status_fields(self._read(f"{pid}/smaps_rollup"))
+                total += 1024 * sum(fields.get(name, 0) for name in ("Pss_Anon", "Pss_Shmem", "SwapPss"))
+            except PermissionError:
+                fields = _status_fields(self._read(f"{pid}/status"))
+                total += 1024 * sum(fields.get(name, 0) for name in ("RssAnon", "RssShmem", "VmSwap"))
+        return total
+
+    def host_pids(self) -> dict[int, int]:
+        """Host pid to inner pid of every member: the descendants of pid 1, to which orphans are handed."""
+        family = {self.pid1}
+        parents = _parents()
+        grown = True
+        while grown:  # parents may have higher pids than their children
+            more = {pid for pid, parent in parents.items() if parent in family} - family
+            family |= more
+            grown = bool(more)
+        inner = {}
+        for pid in family - {self.pid1}:
+            number = _inner_pid(pid)
+            if number is not None:
+                inner[pid] = number
+        return inner
+
+    def cpu_seconds(self) -> dict[int, float]:
+        """User and system time of every member since it started, by host pid."""
+        seconds = {}
+        for pid in self.host_pids():
+            stat = _host_text(f"/proc/{pid}/stat")
+            if stat:
+                fields = stat.rpartition(")")[2].split()
+                seconds[pid] = (int(fields[11]) + int(fields[12])) / TICK
+        return seconds
+
+
+def _state(stat: str) -> str:
+    """State letter of a stat line; the name before it may itself hold brackets and spaces."""
+    return stat.rpartition(") ")[2][:1] or "X"
+
+
+def _status_fields(text: str) -> dict[str, int]:
+    fields = {}
+    for line in text.splitlines():
+        name, separator, value = line.partition(":")
+        number = value.split(maxsplit=1)[0] if value.strip() else ""
+        if separator and number.isdigit():
+            fields[name] = int(number)
+    return fields
+
+
+def _host_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _parents() -> dict[int, int]:
+    """Parent of every process of the host."""
+    parents = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names are wanted, not paths
+        if name.isdigit():
+            stat = _host_text(f"/proc/{name}/stat")
+            if stat:
+                parents[int(name)] = int(stat.rpartition(")")[2].split()[1])
+    return parents
+
+
+def _inner_pid(pid: int) -> int | None:
+    for line in _host_text(f"/proc/{pid}/status").splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return None
