@@ -76,7 +76,8 @@ class EvaluationScore(Figures):
     compatible_faster = models.PositiveIntegerField(help_text="Correct and ratio above 1 by that rule.")
     compatible_speedup = models.FloatField(null=True, help_text="Geomean over those correct by that rule.")
     outcomes = models.JSONField(
-        default=dict, help_text="{problem number: [code, decision, speedup or null]}, for cells and paired tests."
+        default=dict,
+        help_text="{problem number: [code, decision, speedup or null, counts as correct]}, for cells and paired tests.",
     )
     failures = models.JSONField(default=dict, help_text="{code: number of files}")
     scoring_version = models.CharField(max_length=20)
@@ -94,6 +95,11 @@ class EvaluationScore(Figures):
 
     def __str__(self) -> str:
         return f"{self.evaluation}: {self.correct}/{self.problems}"
+
+    @property
+    def solved(self) -> frozenset[int]:
+        """Numbers of the problems that count as correct, for paired tests."""
+        return frozenset(int(number) for number, outcome in self.outcomes.items() if outcome[3])
 
 
 class TypeScore(Figures):

@@ -1,0 +1,93 @@
+"""Sends attempts to the workers of their target. A message is a wake-up: twice or never, no verdict changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+import structlog
+from django.db import transaction
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+from evaluator.contract import Job
+from evaluator.messaging import EVALUATE_TASK
+from leaderboard.models import Attempt, AttemptState
+from pkbsite.celery import app
+from problems.models import ProblemVersion
+
+log = structlog.get_logger(__name__)
+
+
+def send_on_commit(attempt_ids: Iterable[UUID]) -> None:
+    """Send the wake-ups once the rows are there for everybody to see."""
+    ids = list(attempt_ids)
+    if ids:
+        transaction.on_commit(lambda: send(ids))
+
+
+def send(attempt_ids: Iterable[UUID]) -> int:
+    """Send a wake-up for each of the attempts that is still queued; returns how many went out.
+
+    If the broker is gone, the rest stays queued and unsent, and the reaper sends it when the broker is back.
+    """
+    attempts = list(
+        Attempt.objects.filter(pk__in=list(attempt_ids), state=AttemptState.QUEUED)
+        .select_related("evaluation__target", "submission__run", "submission__problem", "submission__source")
+        .order_by("created_at", "submission__problem__number")
+    )
+    digests = _digests(attempts)
+    sent: list[UUID] = []
+    for attempt in attempts:
+        digest = digests.get((attempt.evaluation.suite_id, attempt.submission.problem_id), "")
+        if not _publish(attempt, digest):
+            break
+        sent.append(attempt.pk)
+    Attempt.objects.filter(pk__in=sent).update(sent_at=timezone.now())
+    return len(sent)
+
+
+def _publish(attempt: Attempt, digest: str) -> bool:
+    try:
+        app.send_task(
+            EVALUATE_TASK,
+            args=[job_for(attempt, digest).model_dump_json()],
+            queue=attempt.evaluation.target.queue,
+            task_id=str(attempt.pk),
+            retry=False,
+        )
+    except OperationalError as error:
+        log.warning("broker unavailable, attempt stays queued", attempt_id=str(attempt.pk), error=str(error))
+        return False
+    return True
+
+
+def job_for(attempt: Attempt, problem_digest: str) -> Job:
+    """The job as the worker gets it. ``problem_digest``: of the problem version that the evaluation's suite holds."""
+    submission, target = attempt.submission, attempt.evaluation.target
+    return Job.model_validate(
+        {
+            "attempt_id": attempt.pk,
+            "attempt_number": attempt.number,
+            "problem_id": submission.problem.number,
+            "problem_digest": problem_digest,
+            "target": target.name,
+            "world_size": target.world_size,
+            "precision": submission.run.precision,
+            "backend": submission.run.backend,
+            "file_name": submission.file_name,
+            "source": submission.source.text,
+        }
+    )
+
+
+def digest_for(attempt: Attempt) -> str:
+    """Digest of the problem version that the attempt asks for; empty if the suite does not hold the problem."""
+    return _digests([attempt]).get((attempt.evaluation.suite_id, attempt.submission.problem_id), "")
+
+
+def _digests(attempts: list[Attempt]) -> dict[tuple[int, int], str]:
+    """(suite, problem) -> digest of the version of that problem in that suite."""
+    suites = {attempt.evaluation.suite_id for attempt in attempts}
+    rows = ProblemVersion.objects.filter(suites__in=suites).values_list("suites", "problem_id", "digest")
+    return {(suite, problem): digest for suite, problem, digest in rows}

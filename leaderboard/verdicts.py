@@ -1,0 +1,92 @@
+"""Turns reports into verdicts, and does what goes with a new verdict. Called by ``leaderboard.lifecycle`` only."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+
+from evaluator.contract import Code, Decision, Report
+from leaderboard.models import (
+    Artifact,
+    ArtifactKind,
+    Attempt,
+    QuotaEntry,
+    Review,
+    Standing,
+    Verdict,
+)
+
+SUSPICIOUS = (Code.IMPOSSIBLE_TIME, Code.INTEGRITY)
+
+
+def from_report(attempt: Attempt, report: Report, at: datetime) -> Verdict:
+    """The verdict that a report stands for, not yet saved."""
+    timing, bound, speedup = report.timing, report.bound, report.speedup
+    return Verdict(
+        evaluation=attempt.evaluation,
+        submission=attempt.submission,
+        attempt=attempt,
+        code=report.code,
+        decision=report.decision,
+        standing=Standing.HELD if report.code in SUSPICIOUS else Standing.COUNTED,
+        message=report.message,
+        failure_id=report.failure_id,
+        speedup=speedup.estimate if speedup else None,
+        speedup_low=speedup.low if speedup else None,
+        speedup_high=speedup.high if speedup else None,
+        reference_seconds=timing.reference_seconds if timing else None,
+        candidate_seconds=timing.candidate_seconds if timing else None,
+        bound_seconds=bound.overlap_seconds if bound else None,
+        utilisation=bound.utilisation if bound else None,
+        compatible_correct=report.compatible.correct,
+        compatible_speedup=report.compatible.speedup,
+        mechanisms=list(report.mechanisms),
+        seconds=report.seconds,
+        created_at=at,
+    )
+
+
+def harness_failure(attempt: Attempt, reason: str, at: datetime) -> Verdict:
+    """The verdict of a submission that we failed to judge, not yet saved."""
+    message = f"Not judged: {attempt.number} attempts failed for reasons of ours, not of the file. Last: {reason}"
+    return Verdict(
+        evaluation=attempt.evaluation,
+        submission=attempt.submission,
+        attempt=attempt,
+        code=Code.HARNESS_FAILURE,
+        decision=Decision.NONE,
+        message=message[:1_000],
+        seconds=0,
+        created_at=at,
+    )
+
+
+def keep_report(attempt: Attempt, report: Report) -> Artifact:
+    """Store the whole report."""
+    content = report.model_dump_json()
+    data = content.encode()
+    return Artifact.objects.create(
+        attempt=attempt,
+        kind=ArtifactKind.REPORT,
+        sha256=hashlib.sha256(data).hexdigest(),
+        size=len(data),
+        content=content,
+    )
+
+
+def hold_if_suspicious(verdict: Verdict) -> None:
+    """Open a review for a verdict that a person must look at before it is final."""
+    if verdict.standing == Standing.HELD:
+        Review.objects.create(verdict=verdict, reason=verdict.message)
+
+
+def charge(verdict: Verdict) -> None:
+    """Charge the evaluation's seconds to the team. Failures of ours are free."""
+    if verdict.code != Code.HARNESS_FAILURE:
+        QuotaEntry.objects.create(
+            team=verdict.evaluation.run.team,
+            target=verdict.evaluation.target,
+            attempt=verdict.attempt,
+            seconds=verdict.seconds,
+            reason=f"evaluation: {verdict.code}",
+        )
