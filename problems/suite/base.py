@@ -254,7 +254,7 @@ class Problem:
     reads: Callable[[int, int, int], bool] = lambda rank, peer, world_size: True
     """Whether outputs of ``rank`` depend on the inputs of ``peer`` in the public draw."""
     permutable: bool = False
-    """True if renumbering the ranks only renumbers the outputs, up to rounding: another summation order for ``check``."""
+    """True if renumbering the ranks only renumbers the outputs, up to rounding: ``check`` then tries another order."""
     blank: Callable[[Args], Args] | None = None
     """The arguments of a rank that contributes nothing; None: every float tensor zero, the rest as it is."""
     skip_draw: Callable[[Case], bool] = lambda case: False
@@ -287,7 +287,7 @@ class Problem:
         return Case(draw, world_size, dtype, self.check_sizes or self.cpu_sizes, draw)
 
     def tolerance(self, dtype: torch.dtype) -> Tolerance:
-        """Calibrated tolerance for that run dtype: what ``Close`` uses where it names none (evidence: calibration.json)."""
+        """Calibrated tolerance for that run dtype, for ``Close`` without its own; evidence: calibration.json."""
         return self.tolerances.get(dtype, DEFAULT_TOLERANCES[dtype])
 
 
