@@ -1,0 +1,92 @@
+"""The words and the tone for the state of one submission, wherever it is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evaluator.contract import Code, Decision, Phase
+from leaderboard.figures import ratio_text
+from leaderboard.models import Attempt, AttemptState, Standing, Verdict
+
+CODE_TEXTS: dict[str, str] = {
+    Code.CORRECT: "correct",
+    Code.WRONG_VALUES: "wrong values",
+    Code.IMPRECISE: "imprecise",
+    Code.WRONG_STRUCTURE: "wrong structure",
+    Code.INVALID_FILE: "invalid file",
+    Code.COMPILE_ERROR: "compile error",
+    Code.IMPORT_ERROR: "import or interface error",
+    Code.RUNTIME_ERROR: "runtime error",
+    Code.ILLEGAL_MEMORY_ACCESS: "illegal memory access",
+    Code.OUT_OF_MEMORY: "out of memory",
+    Code.DEADLOCK: "deadlock",
+    Code.TOO_SLOW: "too slow",
+    Code.RACE: "race",
+    Code.IMPOSSIBLE_TIME: "impossible time",
+    Code.INTEGRITY: "integrity",
+    Code.NEEDS_MULTICAST: "needs multicast",
+    Code.NEEDS_RUNTIME: "needs a runtime",
+    Code.HARNESS_FAILURE: "our failure",
+}
+PHASE_TEXTS: dict[str, str] = {
+    Phase.STATIC: "static check",
+    Phase.COMPILE: "compiling",
+    Phase.IMPORT: "importing",
+    Phase.READY: "starting ranks",
+    Phase.TRIALS: "trials",
+    Phase.TIMING: "timing",
+    Phase.PROBES: "probes",
+    Phase.CENSUS: "census",
+}
+NOT_THE_FILES_FAULT = {Code.HARNESS_FAILURE, Code.NEEDS_MULTICAST, Code.NEEDS_RUNTIME}
+
+
+@dataclass(frozen=True)
+class State:
+    """``tone``: suffix of the style class s-…; ``sign`` says the same without colour; ``done`` of ``total`` steps."""
+
+    text: str
+    tone: str
+    sign: str
+    done: int = 0
+    total: int = 0
+    final: bool = False
+
+
+WAITING = State("waiting", "calm", "·")
+
+
+def of_verdict(verdict: Verdict) -> State:
+    """'correct, 1.24× faster' with the tone of good, and so on."""
+    text = CODE_TEXTS[verdict.code]
+    if verdict.standing == Standing.HELD:
+        return State(f"{text}, held for review", "warn", "‖", final=True)
+    if verdict.standing == Standing.DISQUALIFIED:
+        return State("disqualified", "bad", "✗", final=True)
+    if verdict.standing == Standing.DUPLICATE:
+        return State(f"{text}, duplicate of the baseline", "calm", "=", final=True)
+    if verdict.code != Code.CORRECT:
+        ours = verdict.code in NOT_THE_FILES_FAULT
+        return State(text, "warn" if ours else "bad", "!" if ours else "✗", final=True)
+    speed = {
+        Decision.FASTER: f", faster {ratio_text(verdict.speedup)}",
+        Decision.SLOWER: f", slower {ratio_text(verdict.speedup)}",
+        Decision.TIE: f", tie {ratio_text(verdict.speedup)}",
+        Decision.NONE: ", not timed",
+    }[Decision(verdict.decision)]
+    return State(text + speed, "good", "▲" if verdict.decision == Decision.FASTER else "✓", final=True)
+
+
+def of_attempt(attempt: Attempt | None) -> State:
+    """'queued', 'trials 3 of 5', 'timing'; a lost attempt is queued again, so it reads as waiting."""
+    if attempt is None:
+        return WAITING
+    if attempt.state == AttemptState.LEASED:
+        text = PHASE_TEXTS.get(attempt.phase, "started")
+        if attempt.phase_total:
+            text += f" {attempt.phase_done} of {attempt.phase_total}"
+        return State(text, "busy", "→", attempt.phase_done, attempt.phase_total)
+    if attempt.state == AttemptState.CANCELLED:
+        return State("cancelled", "calm", "–", final=True)
+    again = f" (delivery {attempt.number})" if attempt.number > 1 else ""
+    return State(f"queued{again}", "calm", "·")

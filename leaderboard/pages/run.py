@@ -1,0 +1,149 @@
+"""A run as its page shows it: one cell for each of the N problems, grouped by type, and what fails in which phase."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Prefetch, QuerySet
+
+from evaluator.contract import Code
+from leaderboard.access import is_member
+from leaderboard.models import (
+    Attempt,
+    AttemptState,
+    Evaluation,
+    EvaluationScore,
+    EvaluationState,
+    Run,
+    Submission,
+    Verdict,
+)
+from leaderboard.pages import outcome
+from leaderboard.pages.outcome import State
+from problems.models import Problem, Type
+
+OPEN = (EvaluationState.QUEUED, EvaluationState.RUNNING)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A submission with its state in the evaluation that is shown."""
+
+    submission: Submission
+    state: State
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A problem and the answers to it: none, one, or several samples or steps."""
+
+    problem: Problem
+    answers: list[Answer]
+
+    @property
+    def tone(self) -> str:
+        """Of the best answer, so that one good sample shows."""
+        tones = [answer.state.tone for answer in self.answers]
+        return next((tone for tone in ("busy", "good", "warn", "bad", "calm") if tone in tones), "calm")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The cells of one type."""
+
+    slug: str
+    label: str
+    cells: list[Cell]
+
+    @property
+    def correct(self) -> int:
+        return sum(any(a.verdict and a.verdict.code == Code.CORRECT for a in cell.answers) for cell in self.cells)
+
+
+@dataclass(frozen=True)
+class RunPage:
+    run: Run
+    member: bool
+    evaluation: Evaluation | None = None
+    evaluations: list[Evaluation] = field(default_factory=list)
+    score: EvaluationScore | None = None
+    groups: list[Group] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    ahead: int | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether anything may still change, so that the page asks again."""
+        return self.evaluation is not None and self.evaluation.state in OPEN
+
+    @property
+    def finished(self) -> int:
+        return sum(answer.state.final for answer in self.answers)
+
+    @property
+    def judged(self) -> list[Answer]:
+        """Answers with a verdict, fastest first, then those without a time in the order of their problems."""
+        found = [answer for answer in self.answers if answer.verdict]
+        return sorted(found, key=lambda a: -(a.verdict.speedup or 0.0) if a.verdict else 0.0)
+
+    @property
+    def failures(self) -> list[tuple[str, str, int]]:
+        """(code, text, files) of every code but correct, the most frequent first."""
+        counts = Counter(a.verdict.code for a in self.answers if a.verdict and a.verdict.code != Code.CORRECT)
+        return [(code, outcome.CODE_TEXTS[code], n) for code, n in counts.most_common()]
+
+
+def read(run: Run, user: Any, evaluation_id: str = "") -> RunPage:
+    """The page of ``run``, for its evaluation ``evaluation_id`` or else the newest one."""
+    evaluations = list(run.evaluations.select_related("target", "suite").order_by("-created_at"))
+    chosen = next((e for e in evaluations if e.public_id == evaluation_id), evaluations[0] if evaluations else None)
+    member = is_member(user, run.team)
+    if chosen is None:
+        return RunPage(run, member)
+    answers = [_answer(submission) for submission in _submissions(run, chosen)]
+    return RunPage(
+        run=run,
+        member=member,
+        evaluation=chosen,
+        evaluations=evaluations,
+        score=EvaluationScore.objects.filter(evaluation=chosen).prefetch_related("types").first(),
+        groups=_groups(Problem.objects.in_suite(chosen.suite), answers),
+        answers=answers,
+        ahead=_ahead(chosen) if chosen.state in OPEN else None,
+    )
+
+
+def _submissions(run: Run, evaluation: Evaluation) -> QuerySet[Submission]:
+    return run.submissions.select_related("problem").prefetch_related(
+        Prefetch("verdicts", Verdict.objects.filter(evaluation=evaluation), to_attr="shown_verdicts"),
+        Prefetch("attempts", Attempt.objects.filter(evaluation=evaluation).order_by("-number"), to_attr="shown_attempts"),
+    )
+
+
+def _answer(submission: Any) -> Answer:
+    verdict = next(iter(submission.shown_verdicts), None)
+    attempt = next(iter(submission.shown_attempts), None)
+    return Answer(submission, outcome.of_verdict(verdict) if verdict else outcome.of_attempt(attempt), verdict)
+
+
+def _groups(problems: Iterable[Problem], answers: list[Answer]) -> list[Group]:
+    by_problem: dict[int, list[Answer]] = {}
+    for answer in answers:
+        by_problem.setdefault(answer.submission.problem_id, []).append(answer)
+    cells: dict[str, list[Cell]] = {}
+    for problem in problems:
+        cells.setdefault(problem.type, []).append(Cell(problem, by_problem.get(problem.pk, [])))
+    return [Group(value, label, cells[value]) for value, label in Type.choices if value in cells]
+
+
+def _ahead(evaluation: Evaluation) -> int | None:
+    """Queued files of others on this target that came before the first one of this evaluation that still waits."""
+    mine = Attempt.objects.filter(evaluation=evaluation, state=AttemptState.QUEUED).order_by("created_at").first()
+    if mine is None:
+        return None
+    waiting = Attempt.objects.filter(evaluation__target=evaluation.target, state=AttemptState.QUEUED)
+    return waiting.filter(created_at__lt=mine.created_at).exclude(evaluation=evaluation).count()

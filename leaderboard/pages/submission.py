@@ -1,0 +1,95 @@
+"""One submission as its page shows it: the verdict of the chosen evaluation with everything the report says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evaluator.contract import PhaseStatus, RankResult, Report
+from leaderboard.access import is_member, may_see_source
+from leaderboard.models import Artifact, ArtifactKind, Attempt, Evaluation, Review, Submission, Verdict
+from leaderboard.pages import outcome
+from leaderboard.pages.outcome import PHASE_TEXTS, State
+
+PHASE_STATES = {
+    PhaseStatus.PASSED: ("good", "✓", "passed"),
+    PhaseStatus.FAILED: ("bad", "✗", "failed"),
+    PhaseStatus.SKIPPED: ("calm", "–", "skipped"),
+}
+
+
+@dataclass(frozen=True)
+class PhaseCell:
+    text: str
+    tone: str
+    sign: str
+    status: str
+    seconds: float
+    detail: str
+
+
+@dataclass(frozen=True)
+class SubmissionPage:
+    submission: Submission
+    member: bool
+    source_visible: bool
+    evaluation: Evaluation | None
+    evaluations: list[Evaluation]
+    state: State
+    verdict: Verdict | None
+    report: Report | None
+    attempts: list[Attempt]
+    reviews: list[Review]
+    rank: RankResult | None
+
+    @property
+    def live(self) -> bool:
+        return not self.state.final
+
+    @property
+    def phases(self) -> list[PhaseCell]:
+        """The phases of the report, in the order in which they ran."""
+        if self.report is None:
+            return []
+        return [
+            PhaseCell(PHASE_TEXTS[p.phase], *PHASE_STATES[p.status], p.seconds, p.detail) for p in self.report.phases
+        ]
+
+    @property
+    def samples(self) -> list[tuple[Sequence[float], Sequence[float]]]:
+        """(reference, candidate) samples of each block pair, in seconds."""
+        timing = self.report.timing if self.report else None
+        return [(pair.reference, pair.candidate) for pair in timing.pairs] if timing else []
+
+
+def read(submission: Submission, user: Any, evaluation_id: str = "", rank: int = 0) -> SubmissionPage:
+    """The page of ``submission`` in the evaluation ``evaluation_id`` (else the newest), with the log of ``rank``."""
+    evaluations = list(submission.run.evaluations.select_related("target", "suite").order_by("-created_at"))
+    chosen = next((e for e in evaluations if e.public_id == evaluation_id), evaluations[0] if evaluations else None)
+    attempts = list(
+        submission.attempts.filter(evaluation=chosen).select_related("worker").order_by("-number") if chosen else []
+    )
+    verdict = submission.verdicts.filter(evaluation=chosen).first()
+    report = _report(verdict)
+    return SubmissionPage(
+        submission=submission,
+        member=is_member(user, submission.run.team),
+        source_visible=may_see_source(user, submission),
+        evaluation=chosen,
+        evaluations=evaluations,
+        state=outcome.of_verdict(verdict) if verdict else outcome.of_attempt(attempts[0] if attempts else None),
+        verdict=verdict,
+        report=report,
+        attempts=attempts,
+        reviews=list(verdict.reviews.all()) if verdict else [],
+        rank=next((r for r in report.ranks if r.rank == rank), None) if report else None,
+    )
+
+
+def _report(verdict: Verdict | None) -> Report | None:
+    """The report from which the verdict was recorded. A verdict without one was given by the site itself."""
+    if verdict is None:
+        return None
+    artifact = Artifact.objects.filter(attempt=verdict.attempt_id, kind=ArtifactKind.REPORT).first()
+    return Report.model_validate_json(artifact.content) if artifact else None
