@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from evaluator.logs import logging_config
 from pkbsite.environment import Environment, database, email
-from pkbsite.logging import logging_config
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Environment(os.environ, BASE_DIR)
