@@ -297,6 +297,9 @@ class Report(ContractModel):
     versions: dict[Name, Name] = Field(default_factory=dict, max_length=40)
     host: Annotated[str, Field(max_length=200)] = ""
     seconds: Seconds = Field(default=0, description="wall clock of the whole evaluation")
+    scheduled_seconds: Seconds = Field(
+        default=0, description="of these, the calls and pauses that the judge scheduled; the rest is overhead"
+    )
 
     @model_validator(mode="after")
     def _parts_fit_code(self) -> Self:
