@@ -20,3 +20,5 @@ STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+# Static files are served from where they lie, without 'collectstatic'.
+WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = True
