@@ -144,6 +144,10 @@ class Sandbox:
                 pass
         finally:
             os.close(monitor)
+            if self.violation is None and job.cgroup is not None and job.cgroup.out_of_memory():
+                limits = self.spec.limits
+                limit = limits.memory_bytes + limits.shm_bytes + limits.tmp_bytes
+                self.violation = Violation("memory", limit, limit)
             self._status = job.process.wait()
             self._ended.set()
 

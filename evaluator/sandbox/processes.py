@@ -14,13 +14,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from evaluator.sandbox.cgroup import Cgroup
 from evaluator.sandbox.policy import SandboxLeftovers
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK = os.sysconf("SC_CLK_TCK")
 FREEZE_SECONDS = 2.0
-STANDSTILL = frozenset("TtZX")  # stopped, stopped by a tracer, zombie, dead
-WAITING = "D"  # uninterruptible
+STANDSTILL = frozenset({b"T", b"t", b"Z", b"X"})  # stopped, stopped by a tracer, zombie, dead
+WAITING = frozenset({b"D"})  # uninterruptible
 WAITING_SECONDS = 0.02
 PAUSE_SECONDS = 50e-6
 
@@ -38,11 +39,16 @@ class Usage:
 
 
 class JobProcesses:
-    """Operations on all processes inside a sandbox. ``proc``: descriptor of its /proc; ``pid1``: host pid of pid 1."""
+    """Operations on all processes inside a sandbox.
 
-    def __init__(self, proc: int, pid1: int) -> None:
+    ``proc``: descriptor of its /proc, owned from now on; ``pid1``: host pid of its pid 1; ``cgroup``: the group that
+    holds the job, if there is one: it stops all its members in one step.
+    """
+
+    def __init__(self, proc: int, pid1: int, cgroup: Cgroup | None = None) -> None:
         self._proc = proc
         self.pid1 = pid1
+        self._cgroup = cgroup
 
     def close(self) -> None:
         os.close(self._proc)
@@ -54,16 +60,16 @@ class JobProcesses:
         except FileNotFoundError:  # the namespace is gone
             return []
 
-    def _read(self, path: str) -> str:
-        """Text of a file of the inner /proc; empty if its process is gone meanwhile."""
+    def _read(self, path: str) -> bytes:
+        """Content of a file of the inner /proc; empty if its process is gone meanwhile."""
         try:
             fd = os.open(path, os.O_RDONLY, dir_fd=self._proc)
         except (FileNotFoundError, ProcessLookupError):
-            return ""
+            return b""
         try:
-            return os.read(fd, 8192).decode("utf-8", "replace")
+            return os.read(fd, 8192)
         except ProcessLookupError:
-            return ""
+            return b""
         finally:
             os.close(fd)
 
@@ -75,27 +81,24 @@ class JobProcesses:
             finally:
                 os.close(fd)
 
-    def _may_run(self, pid: str, patience: bool) -> bool:
-        """True if any thread of the process may still run code of the job.
-
-        With ``patience`` a thread in an uninterruptible wait passes: it is then the parent of a stopped vfork child,
-        or in a driver, and the pending stop comes before its next own instruction.
-        """
+    def _threads(self, pid: str) -> list[str]:
         try:
             fd = os.open(f"{pid}/task", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._proc)
         except (FileNotFoundError, ProcessLookupError):
-            return False
+            return []
         try:
-            threads = os.listdir(fd)  # noqa: PTH208
+            return os.listdir(fd)  # noqa: PTH208 - by descriptor
         except (FileNotFoundError, ProcessLookupError):
-            return False
+            return []
         finally:
             os.close(fd)
-        still = STANDSTILL | {WAITING} if patience else STANDSTILL
-        return any(_state(self._read(f"{pid}/task/{thread}/stat")) not in still for thread in threads)
 
     def freeze(self) -> None:
         """Stop every member; on return none can run until ``thaw``. Raises FreezeFailed after two seconds."""
+        if self._cgroup is not None:
+            if not self._cgroup.freeze(FREEZE_SECONDS):
+                raise FreezeFailed(f"processes of the job still ran {FREEZE_SECONDS:g} s after the freeze")
+            return
         begin = time.monotonic()
         stopped: set[str] = set()
         while True:
@@ -103,17 +106,31 @@ class JobProcesses:
             for pid in members:
                 if pid not in stopped:
                     self._signal(pid, signal.SIGSTOP)
-            patience = time.monotonic() - begin > WAITING_SECONDS
-            moving = {pid for pid in members if self._may_run(pid, patience)}
+            # A thread in an uninterruptible wait that lasts is the parent of a stopped vfork child, or in a driver;
+            # the pending stop comes before its own next instruction.
+            still = STANDSTILL if time.monotonic() - begin < WAITING_SECONDS else STANDSTILL | WAITING
+            moving = {pid for pid in members if not self._still(pid, still)}
             # Stopped ones are past any fork that they were in, so if nobody is new now, nobody is left out.
             if not moving and stopped.issuperset(self.inner_pids()):
                 return
             if time.monotonic() - begin > FREEZE_SECONDS:
                 raise FreezeFailed(f"{len(moving)} processes of the job still ran {FREEZE_SECONDS:g} s after SIGSTOP")
-            stopped = set(members) - moving  # those still moving get the signal again: another may have woken them
-            time.sleep(PAUSE_SECONDS)
+            if moving:
+                time.sleep(PAUSE_SECONDS)
+            # The moving ones get the signal again: a process that still ran may have woken them.
+            stopped = set(members) - moving
+
+    def _still(self, pid: str, states: frozenset[bytes]) -> bool:
+        """True if no thread of the process can run its code. The first thread is looked at before all of them."""
+        if _state(self._read(f"{pid}/stat")) not in states:
+            return False
+        return all(_state(self._read(f"{pid}/task/{thread}/stat")) in states for thread in self._threads(pid))
 
     def thaw(self) -> None:
+        """Let a frozen job run on."""
+        if self._cgroup is not None:
+            self._cgroup.thaw()
+            return
         for pid in self.inner_pids():
             self._signal(pid, signal.SIGCONT)
 
@@ -169,14 +186,15 @@ class JobProcesses:
         return seconds
 
 
-def _state(stat: str) -> str:
+def _state(stat: bytes) -> bytes:
     """State letter of a stat line; the name before it may itself hold brackets and spaces."""
-    return stat.rpartition(") ")[2][:1] or "X"
+    return stat.rpartition(b") ")[2][:1] or b"X"
 
 
-def _status_fields(text: str) -> dict[str, int]:
+def _status_fields(text: bytes) -> dict[str, int]:
+    """The fields of a "name: number" file of /proc that are plain numbers (of kilobytes, where a unit follows)."""
     fields = {}
-    for line in text.splitlines():
+    for line in text.decode("utf-8", "replace").splitlines():
         name, separator, value = line.partition(":")
         number = value.split(maxsplit=1)[0] if value.strip() else ""
         if separator and number.isdigit():

@@ -12,12 +12,13 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evaluator.contract import Isolation
 from evaluator.sandbox import seccomp
+from evaluator.sandbox.cgroup import Cgroup
 from evaluator.sandbox.command import ENTER_TARGET, Identity, bwrap_arguments
 from evaluator.sandbox.explain import NO_BWRAP, explain_failure
 from evaluator.sandbox.policy import ResourceLimits, SandboxSpec, SandboxUnavailable
@@ -40,7 +41,8 @@ class Started:
     slot: UidSlot | None
     pid1: int = -1  # pidfd of the first process inside, with which all the others end
     processes: JobProcesses | None = None
-    isolation: Isolation | None = field(default=None)
+    isolation: Isolation | None = None
+    cgroup: Cgroup | None = None
 
     def kill_first_process(self) -> None:
         """SIGKILL to pid 1 inside: the kernel then kills the whole pid namespace."""
@@ -64,6 +66,9 @@ class Started:
             if fd >= 0:
                 os.close(fd)
         self.pid1 = self.output = -1
+        if self.cgroup is not None:
+            cgroup, self.cgroup = self.cgroup, None
+            cgroup.remove()
         if self.slot is not None:
             self.slot.release()
             self.slot = None
@@ -165,8 +170,9 @@ def _let_go(spec: SandboxSpec, identity: Identity, started: Started, info: int, 
     pid = _child_pid(identity, started, info)
     started.pid1 = os.pidfd_open(pid)
     namespaces, proc = _ready(identity, started, control)
-    started.processes = JobProcesses(proc, pid)
-    started.isolation = verify_isolation(pid, identity, namespaces, spec.limits)
+    started.cgroup = _own_cgroup(pid, spec.limits)
+    started.processes = JobProcesses(proc, pid, started.cgroup)
+    started.isolation = verify_isolation(pid, identity, namespaces, spec.limits, started.cgroup)
     signal.pidfd_send_signal(started.pid1, 0)  # raises if it has ended: then ``pid`` may be another process's
     control.send(b"g")
     answer = control.recv(MESSAGE_BYTES)
@@ -175,6 +181,15 @@ def _let_go(spec: SandboxSpec, identity: Identity, started: Started, info: int, 
             f"The command could not be started inside the sandbox: {answer.decode('utf-8', 'replace')}.",
             "The program and everything it needs must be readable for any user.",
         )
+
+
+def _own_cgroup(pid: int, limits: ResourceLimits) -> Cgroup | None:
+    """A control group that holds the first process and so all that come from it; None where there cannot be one."""
+    cgroup = Cgroup.create(limits)
+    if cgroup is not None and not cgroup.add(pid):
+        cgroup.remove()
+        return None
+    return cgroup
 
 
 def _child_pid(identity: Identity, started: Started, info: int) -> int:

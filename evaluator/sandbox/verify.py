@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from evaluator.contract import Isolation
+from evaluator.sandbox.cgroup import Cgroup
 from evaluator.sandbox.command import NOBODY, Identity
 from evaluator.sandbox.policy import GiB, MiB, ResourceLimits, SandboxUnavailable
 
@@ -18,7 +19,7 @@ def verify_isolation(
     identity: Identity,
     namespaces: Mapping[str, str],
     limits: ResourceLimits,
-    cgroup_limits: tuple[str, ...] = (),
+    cgroup: Cgroup | None,
 ) -> Isolation:
     """Read the first process of a sandbox from outside. Raises SandboxUnavailable where a wall is missing.
 
@@ -52,8 +53,8 @@ def verify_isolation(
         uid=uid,
         network=True,
         seccomp=True,
-        cgroup=bool(cgroup_limits),
-        limits=_limits_in_force(limits, cgroup_limits),
+        cgroup=cgroup is not None,
+        limits=_limits_in_force(limits, cgroup),
     )
 
 
@@ -68,15 +69,17 @@ def _single_uid(status: Mapping[str, str]) -> int:
     return int(uids.pop()) if len(uids) == 1 else 0
 
 
-def _limits_in_force(limits: ResourceLimits, cgroup_limits: tuple[str, ...]) -> dict[str, str]:
+def _limits_in_force(limits: ResourceLimits, cgroup: Cgroup | None) -> dict[str, str]:
     """Limit to "value (what enforces it)"."""
-    in_cgroup = {"processes": "pids" in cgroup_limits, "memory": "memory" in cgroup_limits}
+    controllers = cgroup.controllers if cgroup else ()
+    pids, memory = (", cgroup" if name in controllers else "" for name in ("pids", "memory"))
     return {
-        "processes": f"{limits.processes} ({'cgroup, ' if in_cgroup['processes'] else ''}rlimit, watchdog)",
-        "memory": f"{limits.memory_bytes / GiB:g} GiB ({'cgroup, ' if in_cgroup['memory'] else ''}watchdog)",
+        "processes": f"{limits.processes} (rlimit, watchdog{pids})",
+        "memory": f"{limits.memory_bytes / GiB:g} GiB (watchdog{memory})",
         "/dev/shm": f"{limits.shm_bytes / MiB:g} MiB (tmpfs)",  # noqa: S108
         "/tmp": f"{limits.tmp_bytes / MiB:g} MiB (tmpfs)",  # noqa: S108
         "open files": f"{limits.open_files} a process (rlimit)",
         "file size": f"{limits.file_bytes / MiB:g} MiB (rlimit)",
         "output": f"{limits.output_bytes / MiB:g} MiB (watchdog)",
+        "stopping": "cgroup" if cgroup else "signals",
     }
