@@ -94,6 +94,11 @@ def team_for_viewer(user: User, slug: str) -> Team:
     return get_object_or_404(Team.objects.filter(Q(Exists(seen)) | Q(pk__in=own)), slug=slug)
 
 
+def team_for_member(user: User, slug: str) -> Team:
+    """A team that ``user`` belongs to and may submit for."""
+    return get_object_or_404(Team.objects.of(user), slug=slug)
+
+
 def team_for_owner(user: User, slug: str) -> Team:
     """A team that ``user`` may change: invite, withdraw invitations."""
     if not user.is_authenticated:

@@ -1,4 +1,4 @@
-"""Addresses of the site. Pages and their names stand in ``leaderboard.urls``."""
+"""Addresses of the site. Pages and their names stand in ``leaderboard.urls`` and ``problems.urls``."""
 
 from django.contrib import admin
 from django.urls import include, path
@@ -10,4 +10,6 @@ urlpatterns = [
     path("readyz", readyz, name="readyz"),
     path("admin/", admin.site.urls),
     path("accounts/", include("allauth.urls")),
+    path("problems/", include("problems.urls")),
+    path("", include("leaderboard.urls")),
 ]

@@ -20,7 +20,7 @@ class TargetStatus:
     online: int
     queued: int
     running: int
-    oldest: timedelta | None
+    oldest_seconds: float | None
     finished: int
     lost: int
 
@@ -62,7 +62,7 @@ def _line(target: Target, row: dict[str, object] | None, online: int, now: datet
         online,
         int(row["queued"]),  # type: ignore[call-overload]
         int(row["running"]),  # type: ignore[call-overload]
-        now - oldest if isinstance(oldest, datetime) else None,
+        (now - oldest).total_seconds() if isinstance(oldest, datetime) else None,
         int(row["finished"]),  # type: ignore[call-overload]
         int(row["lost"]),  # type: ignore[call-overload]
     )

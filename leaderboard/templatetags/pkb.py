@@ -32,6 +32,7 @@ register.simple_tag(charts.type_strip)
 register.simple_tag(charts.type_letters)
 register.simple_tag(charts.timing_plot)
 
+_ACRONYMS = {"llm": "LLM", "moe": "MoE", "gnn": "GNN"}
 # Raw HTML stays text: statements and documents are ours, but a maintainer may edit some of them.
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
@@ -39,6 +40,12 @@ _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 @register.filter
 def is_checkbox(field: BoundField) -> bool:
     return isinstance(field.field.widget, CheckboxInput)
+
+
+@register.filter
+def words(name: str) -> str:
+    """An identifier as words: 'llm_training' -> 'LLM training'."""
+    return " ".join(_ACRONYMS.get(word, word) for word in name.split("_"))
 
 
 @register.filter

@@ -1,0 +1,25 @@
+"""Models: the list and one of them."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from leaderboard.access import model_for_viewer
+from leaderboard.pages import models as reading
+from leaderboard.pages import types
+from leaderboard.pages.outcome import CODE_TEXTS
+
+
+@require_safe
+def model_list(request: HttpRequest) -> HttpResponse:
+    return render(request, "leaderboard/models.html", {"section": "models", "lines": reading.lines()})
+
+
+@require_safe
+def model_page(request: HttpRequest, slug: str) -> HttpResponse:
+    page = reading.read(model_for_viewer(request.user, slug), request.user)
+    failures = [(CODE_TEXTS.get(code, code), number) for code, number in page.failures]
+    context = {"section": "models", "page": page, "heads": types.heads(), "failures": failures}
+    return render(request, "leaderboard/model.html", context)

@@ -1,0 +1,56 @@
+"""A run: its page, its live part, and what its team may do with it."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from leaderboard import lifecycle
+from leaderboard.access import run_for_member, run_for_viewer
+from leaderboard.forms.runs import WithdrawForm
+from leaderboard.pages import run as reading
+
+STOP_POLLING = 286  # htmx swaps the answer in and asks no more
+
+
+@require_safe
+def run_page(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = run_for_viewer(request.user, run_id)
+    return render(request, "leaderboard/run.html", {"page": reading.read(run, request.user, request.GET.get("on", ""))})
+
+
+@require_safe
+def run_live(request: HttpRequest, run_id: str) -> HttpResponse:
+    """The part of the page that changes. Once nothing can change any more, the answer ends the polling."""
+    run = run_for_viewer(request.user, run_id)
+    page = reading.read(run, request.user, request.GET.get("on", ""))
+    return render(request, "leaderboard/_run_live.html", {"page": page}, status=200 if page.live else STOP_POLLING)
+
+
+@login_required
+@require_POST
+def run_cancel(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = run_for_member(request.user, run_id)
+    evaluation = get_object_or_404(run.evaluations, public_id=request.POST.get("evaluation", ""))
+    if lifecycle.cancel_evaluation(evaluation, request.user, reason="stopped by the team"):
+        messages.success(request, "The evaluation was stopped. Verdicts that were there already remain.")
+    else:
+        messages.info(request, "The evaluation was already over; nothing was changed.")
+    return redirect("run", run.public_id)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def run_withdraw(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = run_for_member(request.user, run_id)
+    form = WithdrawForm(request.POST or None)
+    if not form.is_valid():
+        return render(request, "leaderboard/run_withdraw.html", {"run": run, "form": form})
+    if lifecycle.withdraw_run(run, request.user, reason=form.cleaned_data["reason"]):
+        messages.success(request, "The run was withdrawn. This page stays as its tombstone.")
+    else:
+        messages.info(request, f"The run was already {run.get_state_display().lower()}; nothing was changed.")
+    return redirect("run", run.public_id)
