@@ -25,7 +25,9 @@ appendfsync everysec
 save ""
 maxmemory-policy noeviction
 logfile ""
+set-proc-title no
 """
+# A new title would overwrite the process's environment, and with it the mark by which launcher.strays finds it.
 
 
 def embedded(interpreter: Path, data: DataFolder) -> tuple[Process, str]:

@@ -64,6 +64,7 @@ class Site:
         site_settings = set(settings.BY_NAME) - set(names)
         inherited = {name: value for name, value in os.environ.items() if name not in site_settings}
         chosen = {
+            "LOG_FORMAT": os.environ.get("LOG_FORMAT", "console"),
             "REDIS_URL": self.redis_url,
             "PKB_TARGET": TARGET,
             "PKB_WORKER_NAME": WORKER_NAME,
@@ -120,34 +121,36 @@ def _run(site: Site, watcher: Supervisor, *, demo: bool) -> NoReturn:
         process, url = broker.embedded(site.interpreter, site.data)
         site = Site(site.interpreter, site.data, site.host, site.port, url)
         watcher.await_ready(watcher.start(process))
-    password = _prepare_database(site)
+    _prepare_database(site)
     running = [watcher.start(process) for process in plan(site)]
     for started in running:
         watcher.await_ready(started)
     say(f"\nThe site is ready: {site.address}/")
-    if password:
-        say(password)
     say(f"E-mails and everything else that the processes say: {site.data.logs}. Ctrl-C stops the site.")
     if demo:
         _manage(site, "demo", show=True)
     watcher.watch()
 
 
-def _prepare_database(site: Site) -> str:
-    """Bring database, suite and static files up to date; the first admin's credentials if they were made now."""
-    _manage(site, "migrate", "--no-input")
-    _manage(site, "load_suite")
-    _manage(site, "collectstatic", "--no-input")
-    return _manage(site, "first_admin")
+def _prepare_database(site: Site) -> None:
+    """Bring database, suite and static files up to date and register the worker; on a new site, make the admin."""
+    for command in (
+        ("migrate", "--no-input"),
+        ("load_suite",),
+        ("collectstatic", "--no-input"),
+        ("register_worker", WORKER_NAME, "--target", TARGET, "--given-key"),
+    ):
+        _manage(site, *command)
+    if admin := _manage(site, "first_admin"):
+        say(f"  {admin}")
 
 
 def _manage(site: Site, *arguments: str, show: bool = False) -> str:
     """Run a command of manage.py and return what it printed. Raises ``Refusal`` if it fails."""
     command = [str(site.interpreter), "manage.py", *arguments]
+    env = {**site.web_environment(), "PKB_WORKER_KEY": site.data.secret("worker_key"), "LOG_LEVEL": "WARNING"}
     output = None if show else subprocess.PIPE
-    finished = subprocess.run(
-        command, cwd=ROOT, env=site.web_environment(), stdout=output, stderr=output, text=True, check=False
-    )
+    finished = subprocess.run(command, cwd=ROOT, env=env, stdout=output, stderr=output, text=True, check=False)
     if finished.returncode != 0:
         raise Refusal(
             f"'manage.py {arguments[0]}' failed (exit status {finished.returncode}).",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import broker, network
+from launcher import broker, network, strays
 from launcher.console import Refusal
 from launcher.datafolder import DataFolder
 
@@ -37,11 +37,13 @@ def test_an_address_of_another_machine_is_refused() -> None:
 def test_the_embedded_broker_wants_its_password_and_keeps_what_it_was_given(tmp_path: Path) -> None:
     data = DataFolder.open(tmp_path)
     process, url = broker.embedded(Path(sys.executable), data)
-    with subprocess.Popen(process.command, stdout=subprocess.DEVNULL) as server:
+    mark = "mark-of-the-broker-test"
+    with subprocess.Popen(process.command, stdout=subprocess.DEVNULL, env={strays.MARK: mark}) as server:
         deadline = time.monotonic() + 10
         while not process.ready("") and time.monotonic() < deadline:
             time.sleep(0.05)
         assert network.broker_answers(url) == ""
+        assert strays.marked(mark) == {server.pid}, "a broker that hides its environment would outlive a killed ./run"
         assert "NOAUTH" in network.broker_answers(f"redis://127.0.0.1:{url.rsplit(':', 1)[1]}")
         assert "WRONGPASS" in network.broker_answers(url.replace(data.secret("broker_password"), "guess"))
         server.terminate()
