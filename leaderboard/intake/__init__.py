@@ -1,0 +1,11 @@
+"""From what somebody sends to a run: read, find the problem of each file, preview, confirm. Nothing is executed.
+
+``preview`` stores what was sent with one finding a file; ``confirm`` makes it a run. Every finding has a sentence.
+"""
+
+from leaderboard.intake.confirming import Declaration, IntakeError, confirm
+from leaderboard.intake.findings import Finding, Status
+from leaderboard.intake.previewing import missing_problems, preview
+from leaderboard.intake.reading import Sent
+
+__all__ = ["Declaration", "Finding", "IntakeError", "Sent", "Status", "confirm", "missing_problems", "preview"]

@@ -1,0 +1,150 @@
+"""Makes an upload a run: once, however often the button is pressed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+
+from django.db import transaction
+from django.utils import timezone
+
+from evaluator.contract import PROTOCOL_VERSION
+from leaderboard import audit, lifecycle
+from leaderboard.intake.findings import Status
+from leaderboard.models import (
+    Evaluation,
+    Membership,
+    Provenance,
+    RankedModel,
+    Run,
+    SourceVisibility,
+    Submission,
+    Target,
+    Team,
+    Track,
+    Upload,
+    UploadState,
+    User,
+    Visibility,
+)
+from problems.models import Problem, Suite
+
+
+class IntakeError(Exception):
+    """The upload cannot become a run as declared. ``code`` for programs; the text is the sentence for people."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What the team says of its files. ``targets``: at least one, each able to judge ``precision``."""
+
+    team: Team
+    model: RankedModel
+    track: str
+    backend: str
+    precision: str
+    targets: Sequence[Target]
+    licence: str
+    provenance: str = Provenance.SELF_REPORTED
+    provenance_note: str = ""
+    cost_usd: Decimal | None = None
+    cost_tokens: int | None = None
+    visibility: str = Visibility.PUBLIC
+    embargo_until: datetime | None = None
+    source_visibility: str = SourceVisibility.PUBLIC
+    terms_accepted_at: datetime = field(default_factory=timezone.now)
+
+
+@transaction.atomic
+def confirm(upload: Upload, declaration: Declaration, *, user: User, suite: Suite) -> Run:
+    """The run that the upload becomes, with its submissions, evaluations and queued attempts.
+
+    A second call returns the run of the first and makes nothing. Raises ``IntakeError`` if the declaration does not
+    fit the user, the targets or the files; then nothing is stored and the upload stays as it was.
+    """
+    now = timezone.now()
+    claimed = Upload.objects.filter(pk=upload.pk, state=UploadState.PREVIEWED).update(
+        state=UploadState.CONFIRMED, confirmed_at=now
+    )
+    if not claimed:
+        return Run.objects.get(upload=upload)
+    accepted = [f for f in upload.findings if f["status"] == Status.ACCEPTED]
+    _check(upload, declaration, accepted, user)
+    run = _make_run(upload, declaration, user, now)
+    problems = {p.number: p for p in Problem.objects.filter(number__in={f["problem"] for f in accepted})}
+    submissions = Submission.objects.bulk_create(
+        Submission(
+            run=run,
+            problem=problems[finding["problem"]],
+            source_id=finding["sha256"],
+            file_name=finding["file_name"],
+            sample=finding["sample"],
+            step=finding["step"],
+        )
+        for finding in accepted
+    )
+    for target in declaration.targets:
+        evaluation = Evaluation.objects.create(
+            run=run, target=target, suite=suite, protocol_version=PROTOCOL_VERSION, created_at=now
+        )
+        lifecycle.queue_attempts(evaluation, [submission.pk for submission in submissions])
+    audit.write("confirm upload", run, actor=user, upload=str(upload.pk), files=len(submissions))
+    return run
+
+
+def _check(upload: Upload, declaration: Declaration, accepted: Sequence[dict[str, object]], user: User) -> None:
+    if upload.user_id != user.pk:
+        raise IntakeError("not_yours", "This upload is not yours.")
+    if not Membership.objects.filter(team=declaration.team, user=user).exists():
+        raise IntakeError("not_member", f"You are not a member of the team {declaration.team}.")
+    if declaration.model.team_id != declaration.team.pk:
+        raise IntakeError("model_of_other_team", f"The model {declaration.model} belongs to another team.")
+    if not accepted:
+        raise IntakeError(
+            "nothing_accepted", "No file of this upload was accepted; see the findings and send it again."
+        )
+    if not declaration.targets:
+        raise IntakeError("no_target", "Choose at least one target.")
+    for target in declaration.targets:
+        if not target.is_open:
+            raise IntakeError("target_closed", f"The target {target} takes no runs at the moment.")
+        if declaration.precision not in target.precisions:
+            offered = ", ".join(target.precisions)
+            sentence = f"The target {target} does not evaluate {declaration.precision}; it offers {offered}."
+            raise IntakeError("precision_not_offered", sentence)
+    _check_track(declaration.track, accepted)
+
+
+def _check_track(track: str, accepted: Sequence[dict[str, object]]) -> None:
+    if track != Track.MULTI_SAMPLE and any(finding["sample"] for finding in accepted):
+        raise IntakeError("samples_in_other_track", "Files with samples belong to the track multi-sample.")
+    if track != Track.AGENTIC and any(finding["step"] for finding in accepted):
+        raise IntakeError("steps_in_other_track", "Files with steps belong to the track agentic.")
+
+
+def _make_run(upload: Upload, declaration: Declaration, user: User, now: datetime) -> Run:
+    return Run.objects.create(
+        upload=upload,
+        team=declaration.team,
+        model=declaration.model,
+        created_by=user,
+        created_at=now,
+        track=declaration.track,
+        backend=declaration.backend,
+        precision=declaration.precision,
+        provenance=declaration.provenance,
+        provenance_note=declaration.provenance_note,
+        cost_usd=declaration.cost_usd,
+        cost_tokens=declaration.cost_tokens,
+        visibility=declaration.visibility,
+        embargo_until=declaration.embargo_until,
+        source_visibility=declaration.source_visibility,
+        licence=declaration.licence,
+        terms_accepted_at=declaration.terms_accepted_at,
+    )
