@@ -4,6 +4,7 @@ A submission is hostile from its compilation on. ``Sandbox.start(SandboxSpec(...
 runtime and what is bound for it, and nothing else of the host; ``Sandbox.isolation`` says what was found in force.
 """
 
+from evaluator.sandbox.explain import user_namespace_remedy
 from evaluator.sandbox.job import Sandbox
 from evaluator.sandbox.policy import (
     Bind,
@@ -29,4 +30,5 @@ __all__ = [
     "Violation",
     "find_bwrap",
     "python_command",
+    "user_namespace_remedy",
 ]
