@@ -56,7 +56,8 @@ def type_strip(shares: Sequence[TypeShare]) -> SafeString:
     boxes = format_html_join("", "{}", ((_type_box(i, share),) for i, share in enumerate(shares)))
     width = max(1, len(shares) * BOX_STEP)
     return format_html(
-        '<svg class="strip" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" aria-label="{label}">{boxes}</svg>',
+        '<svg class="strip" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" aria-label="{label}">'
+        "{boxes}</svg>",
         w=width,
         h=BOX_HEIGHT + 2,
         label="; ".join(share.text for share in shares if share.total),
@@ -99,7 +100,8 @@ def type_letters(types: Iterable[tuple[str, str]]) -> SafeString:
     )
     width = max(1, len(pairs) * BOX_STEP)
     return format_html(
-        '<svg class="strip" width="{w}" height="14" viewBox="0 0 {w} 14" role="img" aria-label="By type: {label}">{texts}</svg>',
+        '<svg class="strip" width="{w}" height="14" viewBox="0 0 {w} 14" role="img" aria-label="By type: {label}">'
+        "{texts}</svg>",
         w=width,
         label=", ".join(label for _, label in pairs),
         texts=texts,
@@ -124,13 +126,13 @@ def timing_plot(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Saf
         marks += [("reference", f"{left + width * 0.32 + _spread(i, width)}", y(s)) for i, s in enumerate(reference)]
         marks += [("candidate", f"{left + width * 0.68 + _spread(i, width)}", y(s)) for i, s in enumerate(candidate)]
     return format_html(
-        '<svg class="plot" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" aria-label="{label}">{rules}{marks}'
-        '<line class="axis" x1="{left}" y1="{base}" x2="{w}" y2="{base}"/>{numbers}</svg>',
+        '<svg class="plot" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" aria-label="{label}">'
+        '{rules}{marks}<line class="axis" x1="{left}" y1="{base}" x2="{w}" y2="{base}"/>{numbers}</svg>',
         w=PLOT_WIDTH,
         h=PLOT_HEIGHT,
         left=PLOT_LEFT,
         base=PLOT_HEIGHT - PLOT_BOTTOM,
-        label=f"Samples of {len(pairs)} block pairs between {seconds_text(min(samples))} and {seconds_text(max(samples))}; table below",
+        label=f"{len(pairs)} block pairs, samples from {seconds_text(min(samples))} to {seconds_text(max(samples))}",
         rules=format_html_join(
             "",
             '<line class="rule" x1="{}" y1="{}" x2="{}" y2="{}"/><text x="4" y="{}" dy="3">{}</text>',

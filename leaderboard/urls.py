@@ -17,13 +17,14 @@ urlpatterns = [
     path("submissions/<slug:submission_id>/source/", submissions.submission_source, name="submission-source"),
     path("submit/", submit.submit, name="submit"),
     path("submit/<uuid:upload_id>/", submit.preview, name="preview"),
-    path("submit/<uuid:upload_id>/discard/", submit.discard, name="preview-discard"),
     path("teams/", teams.own_teams, name="teams"),
     path("teams/new/", teams.team_create, name="team-create"),
     path("teams/<slug:slug>/", teams.team_page, name="team"),
     path("teams/<slug:slug>/models/new/", teams.model_create, name="model-create"),
     path("teams/<slug:slug>/invite/", teams.team_invite, name="team-invite"),
-    path("teams/<slug:slug>/invitations/<int:invitation_id>/revoke/", teams.invitation_revoke, name="invitation-revoke"),
+    path(
+        "teams/<slug:slug>/invitations/<int:invitation_id>/revoke/", teams.invitation_revoke, name="invitation-revoke"
+    ),
     path("invitations/<str:secret>/", teams.invitation_page, name="invitation"),
     path("methodology/", documents.methodology, name="methodology"),
     path("published/", documents.published, name="published"),

@@ -13,3 +13,5 @@ urlpatterns = [
     path("problems/", include("problems.urls")),
     path("", include("leaderboard.urls")),
 ]
+
+handler400 = "leaderboard.views.errors.bad_request"

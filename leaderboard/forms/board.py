@@ -54,4 +54,3 @@ class BoardFilter(django_filters.FilterSet):
     @property
     def chosen_type(self) -> str:
         return self.form.cleaned_data.get("type", "") if self.form.is_bound and not self.form.errors.get("type") else ""
-

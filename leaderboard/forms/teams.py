@@ -23,7 +23,11 @@ class ModelForm(forms.ModelForm):
     class Meta:
         model = RankedModel
         fields = ("name", "organisation", "released_on", "open_weights", "licence", "link", "alias")
-        labels = {"released_on": "Released on", "open_weights": "The weights are published", "alias": "Alias until release"}
+        labels = {
+            "released_on": "Released on",
+            "open_weights": "The weights are published",
+            "alias": "Alias until release",
+        }
         help_texts = {
             "name": "The system that wrote the kernels: a language model, or an agent with the model it uses.",
             "organisation": "Who made the model.",

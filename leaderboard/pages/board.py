@@ -96,7 +96,9 @@ def default_target() -> Target | None:
 def rows(scores: QuerySet[EvaluationScore], *, type_slug: str = "", sort: str = "rank") -> list[Row]:
     """The ranked rows of ``scores``; rank, range and figures are those of the type if one is given."""
     found = [_row(score, type_slug) for score in scores.with_rows().defer("fast_p", "pass_at_k", "fast_1_at_k")]
-    of_type = frozenset(Problem.objects.filter(type=type_slug).values_list("number", flat=True)) if type_slug else frozenset()
+    of_type = (
+        frozenset(Problem.objects.filter(type=type_slug).values_list("number", flat=True)) if type_slug else frozenset()
+    )
     places = {place.key: place for place in rank([_contender(row, type_slug, of_type) for row in found])}
     placed = [Row(row.score, row.shown, row.shares, places[row.score.pk]) for row in found]
     placed.sort(key=lambda row: (SORTS["rank"](row), row.run.created_at, row.score.pk))

@@ -52,7 +52,9 @@ def lines() -> list[ModelLine]:
     scores = public_scores().ranked().select_related("evaluation__run__model__team", "evaluation__target")
     for score in scores.defer("outcomes", "fast_p").in_default_order():
         grouped.setdefault(score.evaluation.run.model_id, []).append(score)
-    found = [ModelLine(s[0].evaluation.run.model, s[0], len({x.evaluation.run_id for x in s})) for s in grouped.values()]
+    found = [
+        ModelLine(s[0].evaluation.run.model, s[0], len({x.evaluation.run_id for x in s})) for s in grouped.values()
+    ]
     return sorted(found, key=lambda line: line.model.public_name.casefold())
 
 

@@ -120,7 +120,9 @@ def read(run: Run, user: Any, evaluation_id: str = "") -> RunPage:
 def _submissions(run: Run, evaluation: Evaluation) -> QuerySet[Submission]:
     return run.submissions.select_related("problem").prefetch_related(
         Prefetch("verdicts", Verdict.objects.filter(evaluation=evaluation), to_attr="shown_verdicts"),
-        Prefetch("attempts", Attempt.objects.filter(evaluation=evaluation).order_by("-number"), to_attr="shown_attempts"),
+        Prefetch(
+            "attempts", Attempt.objects.filter(evaluation=evaluation).order_by("-number"), to_attr="shown_attempts"
+        ),
     )
 
 

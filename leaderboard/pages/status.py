@@ -35,13 +35,15 @@ def read(now: datetime) -> list[TargetStatus]:
     recent = Q(finished_at__gte=now - WINDOW)
     counts = {
         row["evaluation__target"]: row
-        for row in Attempt.objects.values("evaluation__target").annotate(
+        for row in Attempt.objects.values("evaluation__target")
+        .annotate(
             queued=Count("pk", filter=Q(state=AttemptState.QUEUED)),
             running=Count("pk", filter=Q(state=AttemptState.LEASED)),
             oldest=Min("created_at", filter=Q(state=AttemptState.QUEUED)),
             finished=Count("pk", filter=recent & Q(state=AttemptState.RECORDED)),
             lost=Count("pk", filter=recent & Q(state=AttemptState.LOST)),
-        ).filter(Q(queued__gt=0) | Q(running__gt=0) | Q(finished__gt=0) | Q(lost__gt=0))
+        )
+        .filter(Q(queued__gt=0) | Q(running__gt=0) | Q(finished__gt=0) | Q(lost__gt=0))
     }
     online: dict[int, int] = dict(
         Worker.objects.online(at=now).values_list("target").annotate(number=Count("pk")).order_by()

@@ -67,4 +67,6 @@ def day(moment: datetime | None) -> SafeString | str:
     if moment is None:
         return figures.NONE
     utc = moment.astimezone(UTC)
-    return format_html('<time datetime="{:%Y-%m-%dT%H:%M:%SZ}" title="{:%Y-%m-%d %H:%M:%S} UTC">{:%Y-%m-%d}</time>', utc, utc, utc)
+    return format_html(
+        '<time datetime="{:%Y-%m-%dT%H:%M:%SZ}" title="{:%Y-%m-%d %H:%M:%S} UTC">{:%Y-%m-%d}</time>', utc, utc, utc
+    )

@@ -31,7 +31,12 @@ def about(request: HttpRequest) -> HttpResponse:
     suite = Suite.objects.current()
     problems = Problem.objects.in_suite(suite) if suite else Problem.objects.none()
     by_type = [
-        (value, label, sum(problem.type == value for problem in problems), sum(value in problem.also for problem in problems))
+        (
+            value,
+            label,
+            sum(problem.type == value for problem in problems),
+            sum(value in problem.also for problem in problems),
+        )
         for value, label in Type.choices
     ]
     return render(request, "documents/about.html", {"suite": suite, "count": len(problems), "by_type": by_type})

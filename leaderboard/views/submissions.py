@@ -18,7 +18,7 @@ def submission_page(request: HttpRequest, submission_id: str) -> HttpResponse:
 
 @require_safe
 def submission_live(request: HttpRequest, submission_id: str) -> HttpResponse:
-    """The verdict's part of the page. With the verdict comes the whole page: phases, trials and timing are there now."""
+    """The verdict's part of the page. Once there is a verdict, the browser fetches the whole page."""
     page = _page(request, submission_id)
     response = render(request, "leaderboard/_verdict.html", {"page": page})
     if not page.live:
