@@ -1,0 +1,117 @@
+"""Command line of the evaluator: ``python -m evaluator evaluate | judge | doctor``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from evaluator.contract import MAX_MESSAGE_BYTES, Backend, Code, Job, Limits, Precision, Progress, Report
+
+EXIT_OK, EXIT_FAULT, EXIT_USAGE, EXIT_HARNESS = 0, 1, 2, 3
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command; the exit status is 0 for correct, 1 for a fault of the file, 2 for wrong use, 3 for ours."""
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    options = _parser().parse_args(arguments)
+    command: int = options.command(options)
+    return command
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m evaluator", description="Judges kernels of the suite.")
+    commands = parser.add_subparsers(required=True)
+    evaluate = commands.add_parser("evaluate", help="judge one file on this machine")
+    evaluate.add_argument("file", type=Path, help="Python file that defines solution(…)")
+    evaluate.add_argument("--problem", required=True, help="id, slug or older public name of the problem")
+    evaluate.add_argument("--target", default="cpu-gloo", help="default: cpu-gloo")
+    evaluate.add_argument("--world-size", type=int, help="number of ranks; default: the target's")
+    evaluate.add_argument("--precision", type=Precision, choices=list(Precision), default=Precision.FP32)
+    evaluate.add_argument("--backend", type=Backend, choices=list(Backend), default=Backend.PYTORCH)
+    evaluate.add_argument("--call-seconds", type=float, help=f"budget of one call; default: {Limits().call:g}")
+    evaluate.add_argument("--no-timing", action="store_true", help="stop after the correctness trials")
+    evaluate.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    evaluate.set_defaults(command=_evaluate)
+    judge = commands.add_parser("judge", help="read a Job as JSON from stdin, write progress and report as JSON lines")
+    judge.set_defaults(command=_judge)
+    doctor = commands.add_parser("doctor", help="say what this host can evaluate and what is missing")
+    doctor.set_defaults(command=_doctor)
+    return parser
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from evaluator import targets
+    from evaluator.judge import evaluate
+    from evaluator.page import page, show_progress
+    from problems.suite import registry
+
+    try:
+        target = targets.target(options.target)
+        entry = registry.find(options.problem)
+        source = options.file.read_text(encoding="utf-8")
+        limits = Limits() if options.call_seconds is None else Limits(call=options.call_seconds)
+        job = Job(
+            attempt_id=uuid4(),
+            problem_id=entry.id,
+            target=target.name,
+            world_size=options.world_size or target.world_size,
+            precision=options.precision,
+            backend=options.backend,
+            file_name=options.file.name,
+            source=source,
+            limits=limits,
+        )
+    except KeyError as error:
+        return _usage(str(error.args[0]))
+    except UnicodeDecodeError:
+        return _usage(f"{options.file} is not UTF-8 text.")
+    except OSError as error:
+        return _usage(f"{options.file} cannot be read: {error.strerror}.")
+    except ValidationError as error:
+        return _usage("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()))
+    report = evaluate(job, progress=show_progress, with_timing=not options.no_timing)
+    print(report.model_dump_json() if options.json else page(report))
+    return _status(report)
+
+
+def _usage(sentence: str) -> int:
+    print(sentence, file=sys.stderr)
+    return EXIT_USAGE
+
+
+def _status(report: Report) -> int:
+    if report.code is Code.HARNESS_FAILURE:
+        return EXIT_HARNESS
+    return EXIT_OK if report.code is Code.CORRECT else EXIT_FAULT
+
+
+def _judge(options: argparse.Namespace) -> int:
+    """The worker's way: a Job on stdin, JSON lines on stdout, the last one the Report."""
+    from evaluator.judge import evaluate
+
+    text = sys.stdin.buffer.read(MAX_MESSAGE_BYTES + 1)
+    try:
+        job = Job.model_validate_json(text)
+    except ValidationError as error:
+        return _usage(
+            f"The job on standard input is not valid: {error.error_count()} errors, {error.errors()[0]['msg']}."
+        )
+
+    def tell(message: Progress | Report) -> None:
+        print(message.model_dump_json(), flush=True)
+
+    tell(evaluate(job, progress=tell))
+    return EXIT_OK
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from evaluator import doctor
+
+    findings = doctor.examine()
+    print(findings)
+    return EXIT_OK

@@ -1,0 +1,86 @@
+"""The judge: the trusted process that turns a job into a report. It never imports a submission.
+
+This module stays light: the sandboxes are started before torch is imported here, so that all three imports of it run
+at the same time.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from evaluator import targets
+from evaluator.contract import Job, Phase, Progress, Report
+from evaluator.judge import static
+from evaluator.judge.arm import Arm
+from evaluator.judge.faults import Fault, HarnessFault
+from evaluator.judge.record import Record
+from evaluator.sandbox import ResourceLimits, SandboxLeftovers, SandboxUnavailable
+from problems.suite import registry
+
+__all__ = ["evaluate"]
+
+log = logging.getLogger(__name__)
+
+GiB = 1024**3
+LIMITS = ResourceLimits(memory_bytes=8 * GiB)
+
+
+def _nobody_listens(progress: Progress) -> None:
+    """Takes progress where nobody wants to hear of it."""
+
+
+def evaluate(job: Job, *, progress: Callable[[Progress], None] = _nobody_listens, with_timing: bool = True) -> Report:
+    """Evaluates a job. Whatever the submission does ends in a report, and so does whatever goes wrong with us.
+
+    ``progress`` is called with every sign of life; ``with_timing`` False stops after the correctness trials.
+    """
+    record = Record(job, progress)
+    try:
+        with ExitStack() as stack:
+            _evaluate(job, record, stack, with_timing)
+    except Fault as fault:
+        record.fail(fault)
+    except (HarnessFault, SandboxUnavailable, SandboxLeftovers) as fault:
+        log.error("evaluation %s: %s", job.attempt_id, fault)
+        record.harness_failure(str(fault))
+    except Exception as error:
+        log.exception("evaluation %s", job.attempt_id)
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        record.harness_failure(f"The judge failed: {type(error).__name__} in {place.name}; its log has the traceback.")
+    return record.report()
+
+
+def _evaluate(job: Job, record: Record, stack: ExitStack, with_timing: bool) -> None:
+    with record.phase(Phase.STATIC, "reading the file"):
+        static.examine(job.source)
+    _check_job(job, record)
+    arms = []
+    for name in ("reference", "candidate"):
+        arm = Arm(name, world_size=job.world_size, threads=targets.threads_per_rank(job.world_size), limits=LIMITS)
+        stack.callback(arm.stop)
+        arms.append(arm)
+    record.isolation = arms[-1].sandbox.isolation
+    from evaluator.judge.evaluation import Evaluation  # imports torch, while the sandboxes do the same
+
+    Evaluation(job, record, *arms).run(with_timing=with_timing)
+
+
+def _check_job(job: Job, record: Record) -> None:
+    """Raises HarnessFault for a job that this host cannot serve: that says nothing about the submission."""
+    try:
+        target = targets.target(job.target)
+        entry = registry.find(job.problem_id)
+    except KeyError as error:
+        raise HarnessFault(str(error.args[0])) from error
+    record.problem_digest = registry.digest(entry)
+    if job.problem_digest and job.problem_digest != record.problem_digest:
+        raise HarnessFault(
+            f"This host has another version of problem {entry.id} (digest {record.problem_digest[:12]}) than the job "
+            f"asks for ({job.problem_digest[:12]})."
+        )
+    refusal = target.refusal(world_size=job.world_size, precision=job.precision) or targets.host_refusal(target)
+    if refusal:
+        raise HarnessFault(refusal)

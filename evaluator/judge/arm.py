@@ -1,0 +1,145 @@
+"""One arm of the comparison: a sandbox with a fork server, from which every launch of ranks is forked.
+
+Reference and candidate run through the same code; whatever is measured is measured alike.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import evaluator.runner
+from evaluator.contract import Code
+from evaluator.judge.faults import Fault, HarnessFault
+from evaluator.runner.wire import MAX_FRAME, BadFrame, pack
+from evaluator.sandbox import Bind, ResourceLimits, Sandbox, SandboxSpec, python_command
+
+RUNNER = Path(evaluator.runner.__file__).parent
+START_SECONDS = 90.0
+CLEAR_SECONDS = 20.0
+HOME = "/tmp/home"  # noqa: S108  inside the sandbox, as the next
+WRITABLE = (HOME, "/tmp", "/dev/shm")  # noqa: S108
+
+
+class Arm:
+    """The sandboxed job of one arm. ``start`` returns at once; ``wait_up`` waits until ranks can be forked."""
+
+    def __init__(self, name: str, *, world_size: int, threads: int, limits: ResourceLimits) -> None:
+        self.name = name
+        self.world_size = world_size
+        self.launches = 0
+        self.torch = ""
+        self.python = ""
+        self.folder = Path(tempfile.mkdtemp(prefix=f"pkb-{name}-"))
+        self.folder.chmod(0o755)  # the job runs as another user
+        self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self.sandbox = Sandbox.start(
+                SandboxSpec(
+                    argv=python_command("-u", "-m", "runner.zygote", str(inside.fileno())),
+                    binds=(
+                        Bind(RUNNER, "/pkb/runner"),
+                        Bind(RUNNER / "utils", "/pkb/utils"),
+                        Bind(self.folder, "/submission"),
+                    ),
+                    pass_fds=(inside.fileno(),),
+                    environment={
+                        "PYTHONPATH": "/pkb",
+                        "OMP_NUM_THREADS": str(threads),
+                        "MKL_NUM_THREADS": str(threads),
+                        "GLOO_SOCKET_IFNAME": "lo",
+                        "TORCH_SHOW_CPP_STACKTRACES": "0",
+                    },
+                    limits=limits,
+                )
+            )
+        except BaseException:
+            self.control.close()
+            shutil.rmtree(self.folder)
+            raise
+        finally:
+            inside.close()
+        self.base: set[int] = set()
+
+    def submit(self, source: str) -> None:
+        """Puts the file where every launch imports it from."""
+        path = self.folder / "solution.py"
+        path.write_text(source, encoding="utf-8")
+        path.chmod(0o644)
+
+    def wait_up(self) -> None:
+        """Waits until the fork server has imported torch. Raises HarnessFault: no foreign code has run yet."""
+        from evaluator.judge.frames import Up, parse
+
+        if not select.select([self.control], [], [], START_SECONDS)[0]:
+            raise HarnessFault(f"The {self.name} job did not start within {START_SECONDS:.0f} s.")
+        packet = self.control.recv(MAX_FRAME + 1)
+        if not packet:
+            self.sandbox.wait(5)
+            raise HarnessFault(f"The {self.name} job ended while it started: {self.sandbox.output()[-600:]}")
+        up = parse(packet)
+        if not isinstance(up, Up):
+            raise HarnessFault(f"The {self.name} job started with an unexpected message.")
+        self.torch, self.python = up.torch, up.python
+        self.base = set(self.sandbox.members())
+
+    def command(self, message: dict[str, object], descriptors: Sequence[int] = ()) -> None:
+        """Sends a command to the fork server. Raises Fault if it is gone: after the start only a rank can end it."""
+        try:
+            socket.send_fds(self.control, [pack(message)], list(descriptors), socket.MSG_DONTWAIT)
+        except OSError as error:
+            raise self.lost() from error
+
+    def lost(self) -> Fault:
+        """The fault to raise when the fork server does not answer any more."""
+        violation = self.sandbox.violation
+        if violation is not None:
+            code = Code.OUT_OF_MEMORY if "memory" in violation.kind else Code.RUNTIME_ERROR
+            return Fault(code, violation.sentence, normalised=f"limit {violation.kind}")
+        return Fault(Code.RUNTIME_ERROR, "A rank ended the process from which the ranks are started.")
+
+    def clear(self) -> None:
+        """Kills all that a launch has left, and empties the folders it could write to.
+
+        Everything is stopped first: what cannot run cannot fork, and no process number is used anew.
+        """
+        self.sandbox.freeze()
+        for pid in self.sandbox.members():
+            if pid not in self.base:
+                os.kill(pid, signal.SIGKILL)
+        self.sandbox.thaw()
+        nonce = secrets.token_hex(8)
+        self.command({"do": "clear", "nonce": nonce, "folders": WRITABLE, "keep": [HOME]})
+        self._await_cleared(nonce)
+
+    def _await_cleared(self, nonce: str) -> None:
+        from evaluator.judge.frames import Answer, parse
+
+        deadline = time.monotonic() + CLEAR_SECONDS
+        while select.select([self.control], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            packet = self.control.recv(MAX_FRAME + 1, socket.MSG_DONTWAIT)
+            if not packet:
+                raise self.lost()
+            try:
+                frame = parse(packet)
+            except BadFrame as error:
+                raise Fault(Code.INTEGRITY, f"The fork server sent a {error}.") from error
+            if isinstance(frame, Answer) and frame.kind == "cleared" and frame.nonce == nonce:
+                return
+        raise HarnessFault(f"The {self.name} job could not be cleared within {CLEAR_SECONDS:.0f} s.")
+
+    def stop(self) -> None:
+        """Ends everything in the sandbox and verifies that it is gone."""
+        try:
+            self.sandbox.kill()
+        finally:
+            self.control.close()
+            shutil.rmtree(self.folder, ignore_errors=True)

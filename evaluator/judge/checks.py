@@ -1,0 +1,152 @@
+"""What a call has left in the regions, and whether it is what the oracle expects.
+
+A snapshot is taken while the job stands still; checking it needs the job no more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from evaluator.judge.compare import Comparison, compare, publicly_close
+from evaluator.judge.frames import Node, TensorNode
+from evaluator.judge.launch import Call, Launch
+from evaluator.judge.layout import Encoded
+from evaluator.judge.structure import Pair, leaves, match, tensors
+from problems.suite.base import Case, Expected, Problem
+
+
+@dataclass(frozen=True)
+class RankSnapshot:
+    """Outputs and arguments of one rank as they stood at the end of a call."""
+
+    node: Node
+    values: tuple[torch.Tensor | None, ...]
+    """Tensors of the output in order of delivery; None for those that could not be copied."""
+    changed: tuple[str, ...]
+    """Arguments whose bytes are not what the judge wrote."""
+    arguments: dict[str, list[torch.Tensor]]
+    """What the arguments that may be changed hold now."""
+    aliases: tuple[str, ...]
+    """For each tensor of the output the argument in whose memory it begins, or ""."""
+
+    def value(self, pair: Pair) -> torch.Tensor:
+        """The delivered tensor of a pair."""
+        for node, value in zip(tensors(self.node), self.values, strict=True):
+            if node is pair.node:
+                assert value is not None
+                return value
+        raise KeyError(pair.path)
+
+
+def take(
+    launch: Launch, call: Call, arguments: Sequence[Encoded], start: int, *, in_place: Sequence[str]
+) -> list[RankSnapshot]:
+    """Copies all that a check needs out of the regions; of the arguments those that may be changed ``in_place``."""
+    snapshots = []
+    for end, node, encoded in zip(launch.ends, call.outputs, arguments, strict=True):
+        nodes = list(tensors(node))
+        changed = encoded.changed(end.source, start)
+        held = {name: [p.read(end.source, start) for p in encoded.pieces if p.name == name] for name in in_place}
+        aliases = tuple("" if n.alias is None else encoded.named(n.alias - start) for n in nodes)
+        values = tuple(None if n.offset is None else end.target.read(n) for n in nodes)
+        snapshots.append(RankSnapshot(node, values, tuple(changed), held, aliases))
+    return snapshots
+
+
+def digest(launch: Launch, call: Call) -> bytes:
+    """Digest of all tensors that a call delivered."""
+    hashed = hashlib.blake2b(digest_size=16)
+    for end, output in zip(launch.ends, call.outputs, strict=True):
+        for node in tensors(output):
+            if node.offset is not None and node.nbytes:
+                hashed.update(memoryview(end.target.map)[node.offset : node.offset + node.nbytes])
+    return hashed.digest()
+
+
+@dataclass
+class RankCheck:
+    """Verdict on one rank's part of a call."""
+
+    rank: int
+    structure: list[str] = field(default_factory=list)
+    """What is wrong with the structure, with aliasing or with changed inputs: one sentence each."""
+    compared: list[tuple[Pair, torch.Tensor, Comparison]] = field(default_factory=list)
+
+    @property
+    def refused(self) -> list[tuple[Pair, torch.Tensor, Comparison]]:
+        return [entry for entry in self.compared if not entry[2].passed]
+
+    @property
+    def passed(self) -> bool:
+        return not self.structure and not self.refused
+
+    @property
+    def max_error(self) -> float | None:
+        known = [comparison.max_error for _, _, comparison in self.compared if comparison.max_error is not None]
+        return max(known, default=None)
+
+    @property
+    def bad_fraction(self) -> float | None:
+        return max((comparison.bad_fraction for _, _, comparison in self.compared), default=None)
+
+
+def check(
+    problem: Problem, case: Case, expected: Sequence[Expected], snapshots: Sequence[RankSnapshot]
+) -> list[RankCheck]:
+    """Compares every rank's part with its own expected result."""
+    return [
+        _check_rank(problem, case, rank, wanted, snapshot)
+        for rank, (wanted, snapshot) in enumerate(zip(expected, snapshots, strict=True))
+    ]
+
+
+def _check_rank(problem: Problem, case: Case, rank: int, wanted: Expected, snapshot: RankSnapshot) -> RankCheck:
+    result = RankCheck(rank)
+    tolerance = problem.tolerance(case.dtype)
+    for found in match(wanted.output, snapshot.node, tolerance):
+        if isinstance(found, str):
+            result.structure.append(found)
+        else:
+            value = snapshot.value(found)
+            result.compared.append((found, value, compare(found.leaf, value, tolerance)))
+    in_place = {*problem.may_mutate, *wanted.mutated}
+    for node, alias in zip(tensors(snapshot.node), snapshot.aliases, strict=True):
+        if alias and alias not in {*in_place, *problem.may_alias}:
+            shape = tuple(node.shape)
+            result.structure.append(
+                f"output of shape {shape} lies in the memory of the input {alias}; return new memory"
+            )
+    for name in snapshot.changed:
+        if name not in in_place:
+            result.structure.append(f"the input {name} was changed; inputs must keep their values")
+    _check_mutated(result, wanted, snapshot, problem, case)
+    return result
+
+
+def _check_mutated(result: RankCheck, wanted: Expected, snapshot: RankSnapshot, problem: Problem, case: Case) -> None:
+    """Compares arguments that must be changed in place with what they must hold."""
+    for name, value in wanted.mutated.items():
+        for index, (leaf, tensor) in enumerate(zip(leaves(value), snapshot.arguments[name], strict=True)):
+            comparison = compare(leaf, tensor, problem.tolerance(case.dtype))
+            pair = Pair(f"{name}[{index}] after the call", leaf, _argument_node(tensor))
+            result.compared.append((pair, tensor, comparison))
+
+
+def _argument_node(tensor: torch.Tensor) -> TensorNode:
+    return TensorNode(tensor.dtype, tuple(tensor.shape), "torch.Tensor", "cpu", "strided", False, False, None, None)
+
+
+def publicly_equal(reference: Sequence[RankCheck], candidate: Sequence[RankCheck]) -> bool:
+    """The public rule on every tensor of every rank: allclose after float at 1e-2 against the reference's output."""
+    for ours, theirs in zip(reference, candidate, strict=True):
+        wanted = {pair.path: value for pair, value, _ in ours.compared}
+        got = {pair.path: value for pair, value, _ in theirs.compared}
+        if theirs.structure or wanted.keys() != got.keys():
+            return False
+        if not all(publicly_close(got[path], value) for path, value in wanted.items()):
+            return False
+    return True

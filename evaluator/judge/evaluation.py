@@ -1,0 +1,296 @@
+"""The phases of an evaluation that need torch, from the first launch of ranks to the census."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from evaluator import targets
+from evaluator.contract import Backend, Code, Compatible, Decision, Job, Phase, Precision, Timing
+from evaluator.judge import bounds, census, timing, trials
+from evaluator.judge.arm import Arm
+from evaluator.judge.checks import publicly_equal
+from evaluator.judge.diagnosis import fault_of
+from evaluator.judge.faults import Fault, HarnessFault
+from evaluator.judge.launch import Launch
+from evaluator.judge.layout import Partition
+from evaluator.judge.record import Record
+from evaluator.judge.statistics import SHOWN_CONFIDENCE, median
+from evaluator.judge.trials import Ring, Trial, TrialResult
+from evaluator.judge.verdict import case_result, fault_of_trials, note_errors
+from problems.suite import registry
+from problems.suite.reference import reference_source
+
+DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+PILOT_CALLS = 6
+CACHE_MULTIPLE = 3
+"""Slots of the input regions rotate over this multiple of the last-level cache."""
+MAX_REGIONS_BYTES = 512 * 1024**2
+"""Most memory that the input regions of all ranks of an arm take for the sake of rotation."""
+
+
+class Evaluation:
+    """One evaluation: the two arms are started, nothing else is done yet."""
+
+    def __init__(self, job: Job, record: Record, reference: Arm, candidate: Arm) -> None:
+        self.job = job
+        self.record = record
+        self.reference = reference
+        self.candidate = candidate
+        self.target = targets.target(job.target)
+        self.problem = registry.get(job.problem_id)
+        self.dtype = DTYPES[job.precision]
+        self.case = self.problem.public_case(world_size=job.world_size, dtype=self.dtype, device=self.target.device)
+        self.partitions: list[Partition] = []
+        self.trials: list[Trial] = []
+        self.source_bytes = 0
+        self.target_bytes = 0
+        self.pilot_seconds = 0.0
+
+    def run(self, *, with_timing: bool) -> None:
+        """All phases in order. Raises Fault at the first that the submission fails."""
+        with _one_thread():
+            self._prepare()
+            self._correctness()
+            if with_timing:
+                self._timing()
+                self._probes()
+            else:
+                self.record.skip(Phase.TIMING, "Not asked for.")
+                self.record.skip(Phase.PROBES, "Not asked for.")
+            self._census()
+        self.record.message = self.record.message or "Correct."
+
+    def _prepare(self) -> None:
+        """Draws the trials while the fork servers start."""
+        refusal = self.problem.world_size_rule(self.job.world_size, self.case.sizes)
+        if refusal:
+            raise HarnessFault(f"Problem {self.problem.id} cannot run with {self.job.world_size} ranks: {refusal}")
+        cases = trials.cases_of(
+            self.problem, world_size=self.job.world_size, dtype=self.dtype, device=self.target.device
+        )
+        self.trials = [trials.draw(self.problem, name, case, self.partitions) for name, case in cases]
+        largest, output = trials.largest(self.trials)
+        cache = CACHE_MULTIPLE * targets.last_level_cache_bytes(self.target)
+        ring = min(cache, MAX_REGIONS_BYTES) // self.job.world_size
+        self.source_bytes = max(2 * largest, ring)
+        self.target_bytes = 2 * output + trials.OUTPUT_SLACK
+        self.reference.submit(reference_source(self.problem))
+        self.candidate.submit(self.job.source)
+        for arm in (self.reference, self.candidate):
+            arm.wait_up()
+        self.record.versions = self._versions()
+
+    def _versions(self) -> dict[str, str]:
+        return {
+            "python": self.candidate.python,
+            "torch": self.candidate.torch,
+            "suite": registry.SUITE_VERSION,
+            "kernel": platform.release(),
+            "cpus": str(len(os.sched_getaffinity(0))),
+            "threads per rank": str(targets.threads_per_rank(self.job.world_size)),
+        }
+
+    def _launch(self, arm: Arm) -> Launch:
+        return Launch(
+            arm, self.partitions, source_bytes=self.source_bytes, target_bytes=self.target_bytes, diagnose=fault_of
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arguments, in order."""
+        return list(self.trials[0].arguments[0])
+
+    def _within(self, seconds: float) -> float:
+        """A budget, cut by what is left of the hard cap. Raises Fault when nothing is."""
+        left = self.job.limits.total - self.record.elapsed
+        if left <= 0:
+            raise Fault(Code.TOO_SLOW, f"The evaluation did not end within {self.job.limits.total:.0f} s.")
+        return min(seconds, left)
+
+    # Compile, import, ready, trials.
+
+    def _correctness(self) -> None:
+        limits, record = self.job.limits, self.record
+        with self._launch(self.reference) as ours, self._launch(self.candidate) as theirs:
+            with record.phase(Phase.COMPILE, "compiling") as detail:
+                ours.initialise(limits.ready)
+                theirs.initialise(limits.ready)
+                theirs.compile_file(self._within(limits.compile))
+                if self.job.backend is Backend.PYTORCH:
+                    detail.append("Python only: nothing to build.")
+            with record.phase(Phase.IMPORT, "importing on every rank"):
+                theirs.import_file(self._within(limits.ready))
+            with record.phase(Phase.READY, "waiting for every rank") as detail:
+                theirs.make_ready(self.names, self._within(limits.ready))
+                detail.append(f"{self.job.world_size} of {self.job.world_size} ranks.")
+            with record.phase(Phase.TRIALS) as detail:
+                self._trials(ours, theirs)
+                detail.append(f"{len(self.trials)} of {len(self.trials)} passed.")
+
+    def _trials(self, ours: Launch, theirs: Launch) -> None:
+        limits, record = self.job.limits, self.record
+        try:
+            ours.compile_file(limits.ready)
+            ours.import_file(limits.ready)
+            ours.make_ready(self.names, limits.ready)
+            rings = Ring(self.source_bytes), Ring(self.source_bytes)
+            results: list[TrialResult] = []
+            public: list[bool] = []
+            for number, trial in enumerate(self.trials):
+                record.step(number, len(self.trials), f"trial {number + 1} of {len(self.trials)}")
+                known = trials.run(self.problem, trial, ours, rings[0], limits.call, Phase.TRIALS)
+                if not known.passed:
+                    raise HarnessFault(f"The reference fails its own trial {trial.name!r}: {known.sentences()}")
+                result = trials.run(self.problem, trial, theirs, rings[1], self._within(limits.call), Phase.TRIALS)
+                results.append(result)
+                record.cases.append(case_result(result))
+                note_errors(record.ranks, result)
+                if trial.case.kind == "public":
+                    public.append(publicly_equal(known.checks, result.checks))
+            self.pilot_seconds = self._pilot(ours, rings[0])
+        finally:
+            record.scheduled += ours.scheduled + theirs.scheduled
+        fault = fault_of_trials(self.problem, results, record.ranks)
+        self._note_compatible(all(public), refused=fault is not None)
+        if fault is not None:
+            raise fault
+
+    def _pilot(self, ours: Launch, ring: Ring) -> float:
+        """Time of a call of the reference, from which the number of timed calls follows."""
+        samples = []
+        for trial in [t for t in self.trials if t.case.kind == "public"][:PILOT_CALLS]:
+            start = ring.place(trial.input_bytes)
+            call = ours.call(trial.encoded, start, perturb=0, seconds=self.job.limits.call, phase=Phase.TRIALS)
+            samples.append(call.seconds)
+        return median(samples)
+
+    def _note_compatible(self, correct: bool, *, refused: bool) -> None:
+        reason = ""
+        if not correct:
+            reason = "The public rule refuses as well." if refused else "rounding"
+        self.record.compatible = Compatible(correct=correct, reason=reason)
+
+    # Timing.
+
+    def _timing(self) -> None:
+        record, limits = self.record, self.job.limits
+        with record.phase(Phase.TIMING, "warming up") as detail:
+            comparison = timing.Comparison(
+                problem=self.problem,
+                case=self.case,
+                reference=self.reference,
+                candidate=self.candidate,
+                partitions=self.partitions,
+                source_bytes=self.source_bytes,
+                target_bytes=self.target_bytes,
+                names=self.names,
+                calls=timing.calls_per_block(self.pilot_seconds, sum(e.size for e in self.trials[0].encoded)),
+                limits=limits,
+                budget=self._within(limits.timing),
+                progress=record.step,
+                verified=self._verified,
+            )
+            try:
+                measured, decision = comparison.run()
+            finally:
+                record.scheduled += comparison.scheduled
+            look = comparison.look
+            record.timing, record.speedup = measured, look.interval(SHOWN_CONFIDENCE)
+            self._bound(measured)
+            record.decision = decision
+            detail.append(f"{look.pairs} pairs of blocks with {measured.calls_per_block} calls each.")
+        record.message = _sentence(decision, record.speedup.estimate, record.speedup.low, record.speedup.high)
+
+    def _verified(self, result: TrialResult, earlier: int) -> None:
+        """A timed call checked in full; a wrong one ends the evaluation."""
+        if result.passed:
+            return
+        self.record.cases.append(case_result(result, kind="timed"))
+        note_errors(self.record.ranks, result)
+        fault = fault_of_trials(self.problem, [result], self.record.ranks)
+        assert fault is not None
+        fault.message = f"In {result.trial.name}: {fault.message}"
+        if result.trial.name != f"timed call {earlier}":
+            fault.message += f" The output is that of timed call {earlier}, although the inputs were others."
+            fault.normalised = "output of an earlier call"
+        raise fault
+
+    def _bound(self, measured: Timing) -> None:
+        """Physics: what the target allows at most. A time below it is held, whatever the outputs."""
+        limit = bounds.bound(self.problem.cost(self.case, self.trials[0].arguments), self.target.peaks)
+        if limit is None:
+            self.record.hints.append(
+                f"No roofline bound is given on {self.target.name}: the peaks of its hardware are not known."
+            )
+            return
+        self.record.bound = bounds.utilised(limit, measured.candidate_seconds)
+        if bounds.impossible(limit, measured.candidate_seconds):
+            raise Fault(
+                Code.IMPOSSIBLE_TIME,
+                f"A call took {measured.candidate_seconds * 1e6:.1f} µs, less than the "
+                f"{limit.overlap_seconds * 1e6:.1f} µs that the {limit.limited_by} of {self.target.title} needs. The result is held for review.",
+            )
+
+    # Probes and census.
+
+    def _probes(self) -> None:
+        """Determinism: one input twice, in fresh processes and with two patterns in fresh memory."""
+        with self.record.phase(Phase.PROBES, "repeating an input") as detail, self._launch(self.candidate) as theirs:
+            theirs.load(self.names, self._within(self.job.limits.ready))
+            trial, ring = self.trials[0], Ring(self.source_bytes)
+            repeats = []
+            for _ in range(2):
+                repeats.append(
+                    trials.run(self.problem, trial, theirs, ring, self._within(self.job.limits.call), Phase.PROBES)
+                )
+            self.record.scheduled += theirs.scheduled
+            for result in repeats:
+                if not result.passed:
+                    raise Fault(
+                        Code.RACE,
+                        "The same input gave a right result in the trials and a wrong one when it was repeated: "
+                        + "; ".join(result.sentences()),
+                        normalised="repeat differs",
+                    )
+            if _bitwise_equal(*repeats):
+                detail.append("Repeated inputs give the same bits.")
+            else:
+                detail.append("Repeated inputs give different bits within the tolerance.")
+                self.record.hints.append("Results differ from run to run within the tolerance (not deterministic).")
+
+    def _census(self) -> None:
+        with self.record.phase(Phase.CENSUS, "labelling mechanisms") as detail:
+            self.record.mechanisms = census.mechanisms(self.job.source)
+            detail.append("From the source alone.")
+
+
+def _bitwise_equal(first: TrialResult, second: TrialResult) -> bool:
+    for one, other in zip(first.checks, second.checks, strict=True):
+        for (_, a, _), (_, b, _) in zip(one.compared, other.compared, strict=True):
+            if not torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8)):
+                return False
+    return True
+
+
+def _sentence(decision: Decision, estimate: float, low: float, high: float) -> str:
+    numbers = f"{estimate:.3g} times as fast as the reference (95 % interval {low:.3g} to {high:.3g})"
+    return {
+        Decision.FASTER: f"Correct and faster: {numbers}.",
+        Decision.SLOWER: f"Correct but slower: {numbers}.",
+    }.get(decision, f"Correct; no difference in speed that this measurement can tell: {numbers}.")
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The judge computes on one thread: idle threads of a pool spin and would disturb the ranks."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,226 @@
+"""The paired comparison of candidate and reference.
+
+A pair is a fresh launch of both arms on the same CPUs. Its calls alternate, reference and candidate on the same inputs
+in an order that the judge draws for each call, and whoever does not run stands still (SIGSTOP): what the machine does
+to one arm it does to the other a moment later. The pair gives one log-ratio of trimmed means; differences between
+launches of one program (where its memory lies, how its threads were placed) are left in the spread of the pairs.
+
+The sample of a call is the judge's own time from letting the job run until the last rank's answer has come and the
+job stands still again. On a CPU the inputs come warm from the shared cache, since the judge has just written them.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from evaluator.contract import BlockPair, Decision, Limits, Phase, Timing
+from evaluator.judge import statistics
+from evaluator.judge.arm import Arm
+from evaluator.judge.checks import digest
+from evaluator.judge.diagnosis import fault_of
+from evaluator.judge.faults import HarnessFault
+from evaluator.judge.launch import Call, Launch
+from evaluator.judge.layout import Encoded, Partition, encode
+from evaluator.judge.statistics import LOOK_CONFIDENCE, LOOKS, Look
+from evaluator.judge.trials import Ring, Trial, TrialResult, examine, new_seed
+from problems.suite.base import Args, Case, Problem, Rng
+
+BLOCK_SECONDS = 0.6
+MIN_CALLS, MAX_CALLS = 10, 60
+MIN_WARMUP, MAX_WARMUP = 4, 16
+STEADY = 0.10
+VERIFIED_CALLS = 2
+MAX_VOID_PAIRS = 3
+POOL_BYTES = 512 * 1024**2
+"""Most memory that the input sets of one pair may take in the judge."""
+
+
+def calls_per_block(pilot_seconds: float, input_bytes: int) -> int:
+    """Calls of each arm in a pair, from the reference's time alone and before the candidate is timed."""
+    wanted = BLOCK_SECONDS / max(pilot_seconds, 1e-6)
+    fitting = POOL_BYTES // max(1, input_bytes)
+    return int(max(MIN_CALLS, min(MAX_CALLS, wanted, fitting)))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One input set of the timed shape; the oracle is asked only if its call is verified."""
+
+    arguments: list[Args]
+    encoded: list[Encoded]
+
+    @property
+    def input_bytes(self) -> int:
+        return max(rank.size for rank in self.encoded)
+
+
+@dataclass
+class Side:
+    """One arm in a pair."""
+
+    launch: Launch
+    ring: Ring
+    samples: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Comparison:
+    """Runs pairs until the verdict is clear. ``budget``: seconds that are left for it."""
+
+    problem: Problem
+    case: Case
+    reference: Arm
+    candidate: Arm
+    partitions: list[Partition]
+    source_bytes: int
+    target_bytes: int
+    names: list[str]
+    calls: int
+    limits: Limits
+    budget: float
+    progress: Callable[[int, int, str], None]
+    verified: Callable[[TrialResult, int], None]
+    """Takes the result of each verified timed call and the number of the first call with the same output; raises
+    Fault if it is wrong."""
+    pairs: list[BlockPair] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)
+    void: int = 0
+    warmup: int = 0
+    scheduled: float = 0.0
+    look: Look = field(default_factory=lambda: Look(0, 0.0, 0.0))
+    _digests: dict[bytes, int] = field(default_factory=dict)
+    _number: int = 0
+
+    def run(self) -> tuple[Timing, Decision]:
+        """Pairs, looks and the decision. Raises Fault if the candidate fails, HarnessFault if the reference does."""
+        deadline = time.monotonic() + self.budget
+        looks = 0
+        decision: Decision | None = None
+        for last in LOOKS:
+            while len(self.ratios) < last and self._time_for_another(deadline):
+                self._measure(last)
+            if len(self.ratios) < 2:
+                raise HarnessFault("The budget for timing was too short for two pairs of blocks.")
+            looks += 1
+            self.look = Look.at(self.ratios)
+            decision = self.look.verdict()
+            if decision is not None or len(self.ratios) < last or self.look.hopeless(LOOKS[-1]):
+                break
+        return self._timing(self.look, looks), decision or Decision.TIE
+
+    def _time_for_another(self, deadline: float) -> bool:
+        """True unless another pair would probably end after the deadline."""
+        done = len(self.pairs) + self.void
+        if done == 0:
+            return True
+        per_pair = (self.budget - (deadline - time.monotonic())) / done
+        return time.monotonic() + per_pair < deadline
+
+    def _measure(self, last: int) -> None:
+        """One more pair, repeated if it was disturbed."""
+        self.progress(len(self.ratios), last, f"pair {len(self.ratios) + 1} of at most {LOOKS[-1]}")
+        pair = self._pair()
+        noisy = statistics.disturbed(pair.reference) or statistics.disturbed(pair.candidate)
+        if noisy and self.void < MAX_VOID_PAIRS:
+            self.void += 1
+            return
+        self.pairs.append(pair)
+        ratio = statistics.trimmed_mean(pair.reference) / statistics.trimmed_mean(pair.candidate)
+        self.ratios.append(math.log(ratio))
+
+    def _pair(self) -> BlockPair:
+        sizes = {"source_bytes": self.source_bytes, "target_bytes": self.target_bytes}
+        with (
+            Launch(self.reference, self.partitions, **sizes, diagnose=fault_of) as ours,
+            Launch(self.candidate, self.partitions, **sizes, diagnose=fault_of) as theirs,
+        ):
+            try:
+                return self._calls(Side(ours, Ring(self.source_bytes)), Side(theirs, Ring(self.source_bytes)))
+            finally:
+                self.scheduled += ours.scheduled + theirs.scheduled
+
+    def _calls(self, reference: Side, candidate: Side) -> BlockPair:
+        draws = [self._draw() for _ in range(self.calls)]  # while the ranks start
+        for side in (reference, candidate):
+            side.launch.load(self.names, self.limits.ready)
+        self._warm_up(reference, candidate)
+        # Chosen now and kept here: to the candidate that is the same as after the call.
+        verified = set(secrets.SystemRandom().sample(range(self.calls), min(VERIFIED_CALLS, self.calls)))
+        first = secrets.randbelow(2) == 0
+        for index, drawn in enumerate(draws):
+            reference_first = first if index == 0 else secrets.randbelow(2) == 0
+            order = (reference, candidate) if reference_first else (candidate, reference)
+            for side in order:
+                start = side.ring.place(drawn.input_bytes)
+                call = self._call(side, drawn, start)
+                side.samples.append(call.seconds)
+                if side is candidate:
+                    self._examine(side, drawn, start, call, must_verify=index in verified)
+        return BlockPair(reference=tuple(reference.samples), candidate=tuple(candidate.samples), reference_first=first)
+
+    def _draw(self) -> Draw:
+        arguments = self.problem.inputs(self.case, Rng(new_seed(), self.case.world_size))
+        return Draw(arguments, [encode(rank, self.partitions) for rank in arguments])
+
+    def _warm_up(self, reference: Side, candidate: Side) -> None:
+        """Calls both arms the same number of times, until the times of both are steady."""
+        times: tuple[list[float], list[float]] = ([], [])
+        for count in range(1, MAX_WARMUP + 1):
+            drawn = self._draw()
+            for side, samples in zip((reference, candidate), times, strict=True):
+                start = side.ring.place(drawn.input_bytes)
+                samples.append(self._call(side, drawn, start).seconds)
+            if count >= MIN_WARMUP and all(_steady(samples) for samples in times):
+                break
+        self.warmup = max(self.warmup, count)
+
+    def _call(self, side: Side, drawn: Draw, start: int) -> Call:
+        return side.launch.call(drawn.encoded, start, perturb=0, seconds=self.limits.call, phase=Phase.TIMING)
+
+    def _examine(self, side: Side, drawn: Draw, start: int, call: Call, *, must_verify: bool) -> None:
+        """Verifies the call in full if it was chosen, or if its output is that of an earlier call with other inputs."""
+        self._number += 1
+        mark = digest(side.launch, call)
+        earlier = self._digests.setdefault(mark, self._number)
+        if not must_verify and earlier == self._number:
+            return
+        trial = Trial(
+            f"timed call {self._number}",
+            self.case,
+            drawn.arguments,
+            drawn.encoded,
+            self.problem.oracle(self.case, drawn.arguments),
+        )
+        self.verified(examine(self.problem, trial, side.launch, call, start, self.limits.call, Phase.TIMING), earlier)
+
+    def _timing(self, look: Look, looks: int) -> Timing:
+        half = look.half_width(LOOK_CONFIDENCE)
+        warnings = []
+        if self.void:
+            warnings.append(f"{self.void} disturbed pairs of blocks were measured again.")
+        if look.pairs < LOOKS[0]:
+            warnings.append(f"Only {look.pairs} pairs fitted into the budget of {self.budget:.0f} s.")
+        if half > statistics.WIDE:
+            warnings.append(f"The decision interval is wide: ± {math.expm1(half):.0%}.")
+        return Timing(
+            pairs=tuple(self.pairs),
+            calls_per_block=self.calls,
+            warmup_calls=self.warmup,
+            void_blocks=self.void,
+            looks=looks,
+            decision_interval=look.interval(LOOK_CONFIDENCE),
+            smallest_detectable=look.smallest_detectable(LOOKS[-1]),
+            reference_seconds=statistics.median([statistics.trimmed_mean(p.reference) for p in self.pairs]),
+            candidate_seconds=statistics.median([statistics.trimmed_mean(p.candidate) for p in self.pairs]),
+            warnings=tuple(warnings),
+        )
+
+
+def _steady(samples: list[float]) -> bool:
+    """True if the last two windows of two calls agree."""
+    before, now = min(samples[-4:-2]), min(samples[-2:])
+    return abs(now - before) <= STEADY * before

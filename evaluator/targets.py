@@ -1,0 +1,113 @@
+"""Targets as data: what ``targets.json`` says of each, and whether this host can serve it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from evaluator.contract import Precision
+
+FILE = Path(__file__).with_name("targets.json")
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+FALLBACK_CACHE_BYTES = 32 * 1024 * 1024
+
+
+class Peaks(BaseModel):
+    """Peaks of one device: dense flops per second by dtype, memory and link (per direction) in bytes per second.
+
+    Empty ``flops``: nothing trustworthy is known, and neither a bound nor impossible times are claimed.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    flops: dict[str, float] = Field(default_factory=dict)
+    hbm_bytes_per_second: Annotated[float, Field(ge=0)] = 0
+    link_bytes_per_second: Annotated[float, Field(ge=0)] = 0
+    last_level_cache_bytes: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def trustworthy(self) -> bool:
+        return bool(self.flops) and self.hbm_bytes_per_second > 0 and self.link_bytes_per_second > 0
+
+
+class Target(BaseModel):
+    """Hardware that evaluations run on."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    name: str
+    title: str
+    device: Literal["cpu", "cuda"]
+    gpu: str = ""
+    world_size: int
+    world_sizes: tuple[int, ...] = ()
+    """All world sizes it can run; empty: only ``world_size``."""
+    precisions: tuple[Precision, ...]
+    queue: str
+    ranked: bool
+    label: str = ""
+    peaks: Peaks = Peaks()
+
+    def refusal(self, *, world_size: int, precision: Precision) -> str:
+        """Why this target does not run such a job, as a sentence; "" if it does."""
+        sizes = self.world_sizes or (self.world_size,)
+        if world_size not in sizes:
+            return f"The target {self.name} runs {_either(sizes)} ranks, not {world_size}."
+        if precision not in self.precisions:
+            return f"The target {self.name} runs {_either(self.precisions)}, not {precision}."
+        return ""
+
+
+def _either(values: tuple[object, ...]) -> str:
+    return " or ".join(str(value) for value in values)
+
+
+@cache
+def targets() -> dict[str, Target]:
+    """All targets by name, in the order of the file."""
+    entries = json.loads(FILE.read_text(encoding="utf-8"))["targets"]
+    return {entry["name"]: Target.model_validate(entry) for entry in entries}
+
+
+def target(name: str) -> Target:
+    """The target of that name. Raises KeyError with a sentence that lists the names there are."""
+    try:
+        return targets()[name]
+    except KeyError:
+        raise KeyError(f"There is no target {name!r}; there are {', '.join(targets())}.") from None
+
+
+def host_refusal(wanted: Target) -> str:
+    """Why this host cannot serve the target, as a sentence; "" if it can."""
+    if platform.system() != "Linux":
+        return "Evaluations need Linux."
+    if wanted.device == "cuda":
+        return (
+            f"The target {wanted.name} needs {wanted.gpu or 'a'} GPUs; this version of the judge runs CPU targets only."
+        )
+    return ""
+
+
+def last_level_cache_bytes(wanted: Target) -> int:
+    """Size of the largest cache that repeated calls could hit."""
+    if wanted.peaks.last_level_cache_bytes:
+        return wanted.peaks.last_level_cache_bytes
+    sizes = [_cache_size(path) for path in CACHES.glob("index*/size")]
+    return max(sizes, default=FALLBACK_CACHE_BYTES)
+
+
+def _cache_size(path: Path) -> int:
+    text = path.read_text(encoding="ascii").strip()
+    factor = {"K": 1024, "M": 1024**2, "G": 1024**3}.get(text[-1:], 1)
+    return int(text.rstrip("KMG")) * factor
+
+
+def threads_per_rank(world_size: int) -> int:
+    """OMP_NUM_THREADS of every rank, the same in both arms: the CPUs divided among the ranks."""
+    return max(1, len(os.sched_getaffinity(0)) // world_size)

@@ -1,0 +1,6 @@
+# expect: wrong_values
+import torch
+
+
+def solution(A_local, B_local):
+    return torch.zeros(A_local.shape[0], B_local.shape[1])
