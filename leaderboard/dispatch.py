@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from uuid import UUID
 
 import structlog
@@ -26,7 +27,7 @@ def send_on_commit(attempt_ids: Iterable[UUID]) -> None:
         transaction.on_commit(lambda: send(ids))
 
 
-def send(attempt_ids: Iterable[UUID]) -> int:
+def send(attempt_ids: Iterable[UUID], *, at: datetime | None = None) -> int:
     """Send a wake-up for each of the attempts that is still queued; returns how many went out.
 
     If the broker is gone, the rest stays queued and unsent, and the reaper sends it when the broker is back.
@@ -43,7 +44,7 @@ def send(attempt_ids: Iterable[UUID]) -> int:
         if not _publish(attempt, digest):
             break
         sent.append(attempt.pk)
-    Attempt.objects.filter(pk__in=sent).update(sent_at=timezone.now())
+    Attempt.objects.filter(pk__in=sent).update(sent_at=at or timezone.now())
     return len(sent)
 
 

@@ -67,8 +67,8 @@ def _resend(now: datetime) -> int:
     lengths = broker.queue_lengths(target.queue for target in targets)
     for target in targets:
         queued = Attempt.objects.filter(state=AttemptState.QUEUED, evaluation__target=target)
-        sent += dispatch.send(list(queued.filter(sent_at=None).values_list("pk", flat=True)[:BATCH]))
         missing = queued.exclude(sent_at=None).count() - lengths[target.queue]
         late = queued.filter(sent_at__lt=patience).order_by("created_at").values_list("pk", flat=True)
-        sent += dispatch.send(list(late[: max(0, min(missing, BATCH))]))
+        never = queued.filter(sent_at=None).values_list("pk", flat=True)
+        sent += dispatch.send([*late[: max(0, min(missing, BATCH))], *never[:BATCH]], at=now)
     return sent
