@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     judge = commands.add_parser("judge", help="read a Job as JSON from stdin, write progress and report as JSON lines")
     judge.set_defaults(command=_judge)
     doctor = commands.add_parser("doctor", help="say what this host can evaluate and what is missing")
+    doctor.add_argument("--json", action="store_true", help="print the findings as one JSON object")
     doctor.set_defaults(command=_doctor)
     return parser
 
@@ -110,8 +111,9 @@ def _judge(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    """The exit status is 0 if this host can evaluate foreign files, else 3."""
     from evaluator import doctor
 
-    findings = doctor.examine()
-    print(findings)
-    return EXIT_OK
+    diagnosis = doctor.examine()
+    print(diagnosis.as_json() if options.json else diagnosis.as_text())
+    return EXIT_OK if diagnosis.can_evaluate else EXIT_HARNESS

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from launcher import broker, environment, network, supervisor
+from launcher import broker, doctor, environment, network, supervisor
 from launcher.console import Refusal, say
 from launcher.datafolder import DataFolder
 from launcher.supervisor import Interrupted, Supervisor
@@ -121,8 +121,12 @@ def _run(site: Site, watcher: Supervisor, *, demo: bool) -> NoReturn:
         process, url = broker.embedded(site.interpreter, site.data)
         site = Site(site.interpreter, site.data, site.host, site.port, url)
         watcher.await_ready(watcher.start(process))
-    _prepare_database(site)
-    running = [watcher.start(process) for process in plan(site)]
+    with doctor.Examination(site.interpreter, ROOT, watcher.mark) as examination:
+        _prepare_database(site)
+        verdict = examination.verdict()
+    for line in verdict.lines:
+        say(line)
+    running = [watcher.start(process) for process in plan(site, verdict)]
     for started in running:
         watcher.await_ready(started)
     say(f"\nThe site is ready: {site.address}/")
@@ -160,7 +164,7 @@ def _manage(site: Site, *arguments: str, show: bool = False) -> str:
     return (finished.stdout or "").strip()
 
 
-def plan(site: Site) -> list[supervisor.Process]:
+def plan(site: Site, verdict: doctor.Verdict) -> list[supervisor.Process]:
     """The processes of ``pkbsite.processes`` as this start runs them."""
     values = {
         "python": str(site.interpreter),
@@ -169,15 +173,19 @@ def plan(site: Site) -> list[supervisor.Process]:
         "port": str(site.port),
         "target": TARGET,
     }
-    return [_process(site, described, values) for described in processes.PROCESSES]
+    return [_process(site, described, values, verdict) for described in processes.PROCESSES]
 
 
-def _process(site: Site, described: processes.Process, values: Mapping[str, str]) -> supervisor.Process:
-    web = described.role == "web"
+def _process(
+    site: Site, described: processes.Process, values: Mapping[str, str], verdict: doctor.Verdict
+) -> supervisor.Process:
+    env = site.web_environment() if described.role == "web" else site.worker_environment(described.environment)
+    if verdict.only_demonstration:
+        env[doctor.ONLY_DEMONSTRATION] = "yes"
     return supervisor.Process(
         name=described.name,
         command=[argument.format(**values) for argument in described.argv],
-        env=site.web_environment() if web else site.worker_environment(described.environment),
+        env=env,
         ready=_page_answers(site) if described.name == "web" else _log_says(described.ready),
     )
 
