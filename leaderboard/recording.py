@@ -36,7 +36,7 @@ def record_message(message: str) -> None:
     Database errors pass through: the caller delivers the message again.
     """
     signed = _open(message)
-    worker = Worker.objects.select_related("target").filter(name=signed.worker).first()
+    worker = _worker(signed.worker)
     if worker is None:
         raise Refused(f"there is no worker {signed.worker!r}")
     if not signed.verify(bytes.fromhex(worker.key)):
@@ -54,7 +54,7 @@ def note_refusal(refusal: Refused, message: str) -> None:
     worker = _named_worker(message)
     log.warning("message refused", reason=str(refusal), worker=worker.name if worker else None)
     if worker is not None:
-        audit.write("refuse message", worker, reason=str(refusal), bytes=len(message))
+        audit.write("refuse message", worker, reason=_UNSTORABLE.sub("\ufffd", str(refusal)), bytes=len(message))
 
 
 def _open(message: str) -> Signed:
@@ -139,4 +139,10 @@ def _named_worker(message: str) -> Worker | None:
         name = json.loads(message[:ENVELOPE_BYTES])["worker"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return Worker.objects.filter(name=name).first() if isinstance(name, str) and "\x00" not in name else None
+    return _worker(name) if isinstance(name, str) else None
+
+
+def _worker(name: str) -> Worker | None:
+    if _UNSTORABLE.search(name):
+        return None
+    return Worker.objects.select_related("target").filter(name=name).first()

@@ -125,7 +125,7 @@ def _read_zip(sent: Sent, budget: Budget) -> Iterator[Entry | Finding]:
         yield refused(sent.path, "zip_broken", _broken_sentence(sent, size))
         return
     with archive:
-        infos = [info for info in archive.infolist() if not info.is_dir()]
+        infos = [info for info in archive.infolist() if not info.filename.endswith("/")]
         if len(infos) > budget.entries:
             sentence = f"The zip holds {len(infos):,} files, the limit of an upload is {MAX_ENTRIES:,}. None was read."
             yield refused(sent.path, "too_many_files", sentence)
@@ -187,6 +187,8 @@ def _refuse_member(path: str, info: zipfile.ZipInfo, seen: set[str]) -> Finding 
     """A finding for an entry that must not even be unpacked."""
     name, mode = info.filename, info.external_attr >> 16
     pure = PurePosixPath(name.replace("\\", "/"))
+    if not name:
+        return refused(path, "unsafe_path", "It has no name inside the zip. Pack the folder again.")
     if pure.is_absolute() or ".." in pure.parts or (pure.parts and ":" in pure.parts[0]):
         return refused(path, "unsafe_path", "Its path leads out of the zip (.. or absolute). Pack the folder again.")
     if stat.S_ISLNK(mode):

@@ -225,6 +225,11 @@ def test_zip_in_disguise_is_still_a_zip_inside_a_zip(suite: Suite) -> None:
     assert one(suite, "all.zip", zipped(("1_allreduce_cuda.py", zipped(("x", b"")))))["code"] == "nested_zip"
 
 
+def test_zip_entry_without_a_name_is_refused(suite: Suite) -> None:
+    data = zipped(("x", GOOD)).replace(b"x", b"\0")  # zipfile cuts names at a zero byte
+    assert one(suite, "all.zip", data)["code"] == "unsafe_path"
+
+
 def test_size_that_a_zip_states_is_not_believed(suite: Suite) -> None:
     """A header that states 10 bytes for 900,000: the reader stops at what was stated and notices."""
     data = bytearray(zipped(("1_allreduce_cuda.py", b"#" * 900_000)))
@@ -271,7 +276,9 @@ def test_no_bytes_and_no_names_crash_the_preview(suite: Suite, files: list[tuple
 
 @settings(max_examples=200, deadline=None)
 @given(
-    start=st.integers(0, 200), junk=st.binary(max_size=8), members=st.lists(st.tuples(names, st.binary(max_size=80)))
+    start=st.integers(0, 200),
+    junk=st.binary(max_size=8),
+    members=st.lists(st.tuples(names.filter(lambda name: "\0" not in name), st.binary(max_size=80))),
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
 def test_no_damage_to_a_zip_crashes_the_reader(start: int, junk: bytes, members: list[tuple[str, bytes]]) -> None:
