@@ -157,3 +157,23 @@ def _type_rows(outcomes: Sequence[Outcome], types: Types) -> list[dict[str, Any]
         *rows(TypeScore.View.PRIMARY, scoring.by_type(outcomes, primary)),
         *rows(TypeScore.View.ALSO, scoring.by_type(outcomes, types)),
     ]
+
+
+def differences(evaluation: Evaluation) -> list[str]:
+    """Where the stored rows of the evaluation differ from its verdicts, one sentence each; empty if nowhere."""
+    figures, types = compute(evaluation)
+    score = EvaluationScore.objects.filter(evaluation=evaluation).first()
+    if score is None:
+        return ["no score is stored"]
+    found = [
+        f"{name} is {getattr(score, name)!r}, recomputed {value!r}"
+        for name, value in figures.items()
+        if getattr(score, name) != value
+    ]
+    stored = {f"{row.view} {row.type}": row for row in score.types.all()}
+    computed = {f"{row['view']} {row['type']}": row for row in types}
+    found += [f"the row of {key} is superfluous" for key in sorted(stored.keys() - computed.keys())]
+    for key, row in computed.items():
+        if key not in stored or any(getattr(stored[key], name) != value for name, value in row.items()):
+            found.append(f"the row of {key} differs or is missing")
+    return found
