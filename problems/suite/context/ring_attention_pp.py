@@ -53,8 +53,8 @@ def inputs(case: Case, rng: Rng) -> list[Args]:
     weights = []
     for p in range(pp):
         w_qkv = rng.normal(p * cp, (3, C, C), std=C**-0.5)
-        w_qkv[:2] *= 1.2
-        w_qkv[2] *= 1.5 if pp <= 2 else 1.0  # what two stages bear would grow too much over more of them
+        w_qkv[:2] *= 1.1
+        w_qkv[2] *= 1.4 if pp <= 2 else 1.0  # what two stages bear would grow too much over more of them
         weights.append((w_qkv.flatten(0, 1), rng.normal(p * cp, (C, C), std=C**-0.5)))
     ranks: list[Args] = []
     for r in range(case.world_size):
@@ -183,7 +183,7 @@ PROBLEM = Problem(
     cost=cost,
     gpu_sizes={"B": 16, "T": 16, "H": 8, "D": 64},
     cpu_sizes={"B": 8, "T": 16, "H": 8, "D": 32},
-    check_sizes={"B": 4, "T": 16, "H": 4, "D": 8},
+    check_sizes={"B": 4, "T": 16, "H": 4, "D": 16},
     hidden_sizes=hidden_attention_sizes,
     hidden_property=HIDDEN_PROPERTY,
     draws={
@@ -207,7 +207,7 @@ PROBLEM = Problem(
     ),
     tolerances={
         torch.float32: Tolerance(units=2e-5, relative=2e-5),
-        torch.bfloat16: Tolerance(units=6e-2, relative=6e-2),
-        torch.float16: Tolerance(units=7e-3, relative=7e-3),
+        torch.bfloat16: Tolerance(units=8e-2, relative=8e-3),
+        torch.float16: Tolerance(units=1e-2, relative=1e-3),
     },
 )

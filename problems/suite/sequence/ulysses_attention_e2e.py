@@ -144,6 +144,7 @@ PROBLEM = Problem(
     },
     world_size_rule=world_size_rule,
     reads=lambda rank, peer, world_size: rank == peer,
+    local_outputs=("output",),
     communication=(
         "all_to_all of q, (B, S, H, D)\nall_to_all of k and v, (B, S, 2 H, D)\nall_to_all of the context, "
         "(B, W S, H/W, D)\nNone of it is needed: see the hazards."
@@ -157,7 +158,7 @@ PROBLEM = Problem(
     ),
     tolerances={
         torch.float32: Tolerance(units=2e-5, relative=2e-5),
-        torch.bfloat16: Tolerance(units=5.5e-2, relative=5.5e-2),
-        torch.float16: Tolerance(units=7e-3, relative=7e-3),
+        torch.bfloat16: Tolerance(units=6e-2, relative=8e-3),
+        torch.float16: Tolerance(units=8e-3, relative=1e-3),
     },
 )
