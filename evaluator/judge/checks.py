@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from evaluator.judge.compare import Comparison, compare, publicly_close
 from evaluator.judge.frames import Node, TensorNode
 from evaluator.judge.launch import Call, Launch
 from evaluator.judge.layout import Encoded
 from evaluator.judge.structure import Pair, leaves, match, tensors
 from problems.suite.base import Case, Expected, Problem
+from problems.suite.compare import Comparison, compare, publicly_close
 
 
 @dataclass(frozen=True)

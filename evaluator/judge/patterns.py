@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from evaluator.judge.checks import RankCheck
-from evaluator.judge.compare import compare, error_of, scale
 from problems.suite.base import Args, Case, Close, Expected, Leaf, Problem
+from problems.suite.compare import compare, error_of, scale
 
 WIDESPREAD = 0.25
 """Share of elements with an error beyond the run dtype's own rounding above which an error is everywhere."""

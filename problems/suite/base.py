@@ -102,7 +102,7 @@ class Rng:
 class Exact:
     """Bit for bit, after both sides have the expected dtype. For data movement, integers, booleans, exact sums.
 
-    NaN equals NaN whatever its payload, which processors may change in a plain copy through a register.
+    NaN payloads count where the oracle's value has the run dtype, that is where it moved values and computed none.
     ``signed_zeros`` False: 0.0 and -0.0 count as the same (sums that may start from either).
     """
 
