@@ -16,6 +16,8 @@ WEB_QUEUE = "web"
 # Nothing may be delivered a second time while it may still run: a task that is not acknowledged after this time goes
 # to another worker, although the first still works on it. The longest evaluation is capped at a quarter of it.
 VISIBILITY_TIMEOUT = 6 * 3_600  # seconds
+# Records and reaping take well under a second and may run twice, so what a killed process held comes back soon.
+SHORT_VISIBILITY_TIMEOUT = 60  # seconds
 
 CLOSED_MARK_SECONDS = 2 * VISIBILITY_TIMEOUT  # outlives every delivery of the attempt's wake-up
 
@@ -39,8 +41,12 @@ def closed_key(attempt_id: UUID) -> str:
     return f"pkb:closed:{attempt_id}"
 
 
-def celery_settings() -> dict[str, Any]:
-    """Settings of every Celery app of the project, each with what it prevents."""
+def celery_settings(consumer: str, *, visibility_timeout: int) -> dict[str, Any]:
+    """Settings of every Celery app of the project, each with what it prevents.
+
+    ``consumer`` names the group of workers that share queues, such as "results" or "eval.h100x4";
+    ``visibility_timeout``: seconds after which a message that none of them acknowledged is delivered again.
+    """
     return {
         # Only text that validates against the contract is ever read: a pickle from a GPU host would run code here.
         "accept_content": ["json"],
@@ -62,7 +68,14 @@ def celery_settings() -> dict[str, Any]:
         # Celery's default is to cancel what runs when the connection breaks: a blip would throw evaluations away.
         "worker_cancel_long_running_tasks_on_connection_loss": False,
         "broker_transport_options": {
-            "visibility_timeout": VISIBILITY_TIMEOUT,
+            "visibility_timeout": visibility_timeout,
+            # By default all consumers keep what they hold under the same keys, and the one with the shortest timeout
+            # gives everybody's messages back: evaluations that still run would be delivered again.
+            "unacked_key": f"unacked.{consumer}",
+            "unacked_index_key": f"unacked_index.{consumer}",
+            "unacked_mutex_key": f"unacked_mutex.{consumer}",
+            # Look for such messages every 10 seconds, not every 100.
+            "unacked_restore_throttle": 1,
             # A broker that is gone is noticed in seconds, also behind a NAT that drops idle connections silently.
             "socket_timeout": 20,
             "socket_connect_timeout": 5,

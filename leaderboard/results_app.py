@@ -18,13 +18,13 @@ from celery.worker import state
 from django.conf import settings
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError, close_old_connections
 
-from evaluator.messaging import RECORD_TASK, RESULTS_QUEUE, celery_settings
+from evaluator.messaging import RECORD_TASK, RESULTS_QUEUE, SHORT_VISIBILITY_TIMEOUT, celery_settings
 from leaderboard import recording
 
 log = structlog.get_logger(__name__)
 
 app = Celery("results", broker=settings.REDIS_URL, set_as_current=False)
-app.conf.update(celery_settings())
+app.conf.update(celery_settings(RESULTS_QUEUE, visibility_timeout=SHORT_VISIBILITY_TIMEOUT))
 app.conf.task_default_queue = RESULTS_QUEUE
 
 LONGEST_PAUSE = 30.0  # seconds between two tries to reach the database

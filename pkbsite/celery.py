@@ -12,10 +12,10 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pkbsite.settings")
 from celery import Celery  # Celery's Django support reads the variable above
 from django.conf import settings
 
-from evaluator.messaging import WEB_QUEUE, celery_settings
+from evaluator.messaging import SHORT_VISIBILITY_TIMEOUT, WEB_QUEUE, celery_settings
 
 app = Celery("pkbsite", broker=settings.REDIS_URL, include=["leaderboard.tasks"], set_as_current=False)
-app.conf.update(celery_settings())
+app.conf.update(celery_settings(WEB_QUEUE, visibility_timeout=SHORT_VISIBILITY_TIMEOUT))
 app.conf.task_default_queue = WEB_QUEUE
 app.conf.beat_schedule = {
     "reap": {

@@ -12,6 +12,10 @@ os.environ.setdefault("PKB_DATA", str(Path(tempfile.gettempdir()) / f"pkb-tests-
 
 from pkbsite.settings import *  # noqa: F403
 
+# A database in a file, one for each run of the tests: in WAL mode as on a real site, and other processes can open it.
+if DATABASES["default"]["ENGINE"].endswith("sqlite3"):  # noqa: F405
+    DATABASES["default"]["TEST"] = {"NAME": DATA_DIR / f"test-{os.getpid()}.sqlite3"}  # noqa: F405
+
 # Argon2 and PBKDF2 are slow on purpose; no test depends on that.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 # The manifest of production names files by digest and needs 'collectstatic' first.

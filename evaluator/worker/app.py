@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from evaluator.contract import Claim, Hello, Job, Phase, Progress, Report
 from evaluator.logs import logging_config
-from evaluator.messaging import EVALUATE_TASK, celery_settings, evaluation_queue
+from evaluator.messaging import EVALUATE_TASK, VISIBILITY_TIMEOUT, celery_settings, evaluation_queue
 from evaluator.worker.judging import Judge, JudgeFailed, NoLongerWanted, harness_failure
 from evaluator.worker.messenger import Messenger
 from evaluator.worker.settings import WorkerSettings
@@ -31,7 +31,7 @@ logging_config(level=settings.log_level, style=settings.log_format)
 log = structlog.get_logger(__name__)
 
 app = Celery("evaluator", broker=settings.redis_url, set_as_current=False)
-app.conf.update(celery_settings())
+app.conf.update(celery_settings(evaluation_queue(settings.target), visibility_timeout=VISIBILITY_TIMEOUT))
 app.conf.task_default_queue = evaluation_queue(settings.target)
 
 HOST = socket.gethostname()
