@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from evaluator import targets
+from evaluator import demonstration, targets
 from evaluator.contract import Job, Phase, Progress, Report
 from evaluator.judge import static
 from evaluator.judge.arm import Arm
@@ -57,15 +57,36 @@ def _evaluate(job: Job, record: Record, stack: ExitStack, with_timing: bool) -> 
     with record.phase(Phase.STATIC, "reading the file"):
         static.examine(job.source)
     _check_job(job, record)
+    walled = not _known_code_without_walls(job)
     arms = []
     for name in ("reference", "candidate"):
-        arm = Arm(name, world_size=job.world_size, threads=targets.threads_per_rank(job.world_size), limits=LIMITS)
+        arm = Arm(
+            name,
+            world_size=job.world_size,
+            threads=targets.threads_per_rank(job.world_size),
+            limits=LIMITS,
+            walled=walled,
+        )
         stack.callback(arm.stop)
         arms.append(arm)
     record.isolation = arms[-1].sandbox.isolation
     from evaluator.judge.evaluation import Evaluation  # imports torch, while the sandboxes do the same
 
     Evaluation(job, record, *arms).run(with_timing=with_timing)
+
+
+def _known_code_without_walls(job: Job) -> bool:
+    """True where the operator has said that there is no sandbox, and the file is one that comes with the project.
+
+    Raises HarnessFault for any other file there, and for a ranked target: its results need walls.
+    """
+    if not demonstration.only():
+        return False
+    if not demonstration.is_demonstration(job.source):
+        raise HarnessFault(demonstration.REFUSAL)
+    if targets.target(job.target).ranked:
+        raise HarnessFault(f"Nothing is evaluated without a sandbox for the ranked target {job.target}.")
+    return True
 
 
 def _check_job(job: Job, record: Record) -> None:

@@ -20,7 +20,7 @@ import evaluator.runner
 from evaluator.contract import Code
 from evaluator.judge.faults import Fault, HarnessFault
 from evaluator.runner.wire import MAX_FRAME, BadFrame, pack
-from evaluator.sandbox import Bind, ResourceLimits, Sandbox, SandboxSpec, python_command
+from evaluator.sandbox import Bind, ResourceLimits, Sandbox, SandboxSpec, UnwalledJob, python_command
 
 RUNNER = Path(evaluator.runner.__file__).parent
 START_SECONDS = 90.0
@@ -30,9 +30,14 @@ WRITABLE = (HOME, "/tmp", "/dev/shm")  # noqa: S108
 
 
 class Arm:
-    """The sandboxed job of one arm. ``start`` returns at once; ``wait_up`` waits until ranks can be forked."""
+    """The sandboxed job of one arm. Making it returns at once; ``wait_up`` waits until ranks can be forked.
 
-    def __init__(self, name: str, *, world_size: int, threads: int, limits: ResourceLimits) -> None:
+    ``walled`` False is for code that we know, where no sandbox can be made.
+    """
+
+    def __init__(
+        self, name: str, *, world_size: int, threads: int, limits: ResourceLimits, walled: bool = True
+    ) -> None:
         self.name = name
         self.world_size = world_size
         self.launches = 0
@@ -42,7 +47,8 @@ class Arm:
         self.folder.chmod(0o755)  # the job runs as another user
         self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self.sandbox = Sandbox.start(
+            start = Sandbox.start if walled else UnwalledJob
+            self.sandbox: Sandbox | UnwalledJob = start(
                 SandboxSpec(
                     argv=python_command("-u", "-m", "runner.zygote", str(inside.fileno())),
                     binds=(
@@ -117,7 +123,8 @@ class Arm:
                 os.kill(pid, signal.SIGKILL)
         self.sandbox.thaw()
         nonce = secrets.token_hex(8)
-        self.command({"do": "clear", "nonce": nonce, "folders": WRITABLE, "keep": [HOME]})
+        folders, keep = [self.sandbox.path(folder) for folder in WRITABLE], self.sandbox.path(HOME)
+        self.command({"do": "clear", "nonce": nonce, "folders": folders, "keep": [keep]})
         self._await_cleared(nonce)
 
     def _await_cleared(self, nonce: str) -> None:

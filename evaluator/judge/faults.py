@@ -59,6 +59,9 @@ class Fault(Exception):
         return failure_id(self.code, self.normalised or self.message)
 
 
+_PLACE = re.compile(rf"[\w./-]*{re.escape(SUBMISSION)}")  # below a folder of its own where there is no sandbox
+
+
 class HarnessFault(Exception):
     """We failed, or this host did: nothing that counts against a submission. The text is a sentence for people."""
 
@@ -72,7 +75,7 @@ def failure_id(code: Code, text: str) -> str:
 
 def shorten_paths(text: str) -> str:
     """Tracebacks without the places of this host: the submission by name, libraries from their package on."""
-    text = text.replace(SUBMISSION, "solution.py")
+    text = _PLACE.sub("solution.py", text)
     return re.sub(r'"[^"\n]*/(?:site-packages|python3\.\d+)/', '"', text)
 
 
@@ -95,7 +98,7 @@ def where(dump: str) -> str:
         if not any(frame["file"].endswith("/runner/rank.py") for frame in frames):
             continue
         innermost = frames[0]
-        own = next((frame for frame in frames if frame["file"] == SUBMISSION), None)
+        own = next((frame for frame in frames if frame["file"].endswith(SUBMISSION)), None)
         if own is None:
             return ""
         text = f"solution.py:{own['line']} in {own['function']}"

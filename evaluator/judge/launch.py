@@ -26,7 +26,6 @@ from evaluator.judge.frames import Answer, Done, Error, Exit, Frame, Node, parse
 from evaluator.judge.layout import Encoded, Partition, Region
 from evaluator.runner.wire import MAX_FRAME, BadFrame, pack
 
-FIRST_PORT = 29_500
 SETTLE_SECONDS = 0.05
 """How long the job runs on after a checked call before its outputs are read a second time."""
 LOG_TAIL = 8_192
@@ -137,9 +136,9 @@ class Launch:
                     "launch": self.number,
                     "nonce": self._nonce,
                     "world_size": arm.world_size,
-                    "port": FIRST_PORT + self.number,
+                    "port": arm.sandbox.first_port + self.number,
                     "partitions": partitions,
-                    "path": SUBMISSION,
+                    "path": arm.sandbox.path(SUBMISSION),
                     "environment": {},
                 },
                 theirs,

@@ -17,6 +17,7 @@ from evaluator.sandbox.policy import (
 )
 from evaluator.sandbox.processes import FreezeFailed
 from evaluator.sandbox.runtime import find_bwrap, python_command
+from evaluator.sandbox.unwalled import UnwalledJob
 
 __all__ = [
     "Bind",
@@ -27,6 +28,7 @@ __all__ = [
     "SandboxSpec",
     "SandboxUnavailable",
     "SeccompProfile",
+    "UnwalledJob",
     "Violation",
     "find_bwrap",
     "python_command",

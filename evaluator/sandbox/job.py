@@ -13,6 +13,7 @@ from evaluator.sandbox.policy import SandboxLeftovers, SandboxSpec, Violation
 from evaluator.sandbox.start import Started, start_job
 
 KILL_SECONDS = 10.0
+FIRST_PORT = 29_500  # every sandbox has a network of its own, so the number is free
 WATCH_SECONDS = 0.25
 READ_BYTES = 1 << 16
 
@@ -24,6 +25,7 @@ class Sandbox:
     """
 
     isolation: Isolation
+    first_port = FIRST_PORT
 
     def __init__(self, spec: SandboxSpec) -> None:
         self.spec = spec
@@ -58,6 +60,10 @@ class Sandbox:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+    def path(self, inside: str) -> str:
+        """Where the job finds what the judge has put at ``inside``."""
+        return inside
 
     def members(self) -> list[int]:
         """Host pids of all processes of the job, in ascending order."""
