@@ -47,6 +47,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("PKB_LEASE_SECONDS", "number", "60", "How long an attempt stays with a worker that gives no sign of life."),
     Setting("PKB_REAPER_SECONDS", "number", "30", "How often expired leases and lost wake-ups are looked for."),
     Setting("PKB_RESEND_SECONDS", "number", "300", "After how long in the queue an attempt's wake-up is sent again."),
+    Setting(
+        "PKB_ONLY_DEMONSTRATION",
+        "flag",
+        "no",
+        "Accepts only the demonstration files; ./run sets it where no sandbox can be made.",
+    ),
     Setting("LOG_LEVEL", "text", "INFO", "Least severe log line that is written: DEBUG, INFO, WARNING or ERROR."),
     Setting("LOG_FORMAT", "text", "json", "json for machines, console for people."),
 )

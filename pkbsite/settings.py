@@ -169,6 +169,7 @@ REDIS_URL = env.text("REDIS_URL")
 LEASE_SECONDS = env.number("PKB_LEASE_SECONDS")
 REAPER_SECONDS = env.number("PKB_REAPER_SECONDS")
 RESEND_SECONDS = env.number("PKB_RESEND_SECONDS")
+ONLY_DEMONSTRATION = env.flag("PKB_ONLY_DEMONSTRATION")
 TARGETS_FILE = BASE_DIR / "evaluator" / "targets.json"
 SUITE_MANIFEST = BASE_DIR / "problems" / "suite" / "manifest.json"
 

@@ -45,6 +45,11 @@ class WorkerSettings(BaseModel):
     hello_seconds: float = Field(
         30, alias="PKB_HELLO_SECONDS", gt=0, le=600, description="How often the worker says that it exists."
     )
+    only_demonstration: bool = Field(
+        False,
+        alias="PKB_ONLY_DEMONSTRATION",
+        description="Evaluates the demonstration files alone, unsandboxed; ./run sets it where there is no sandbox.",
+    )
     log_level: str = Field("INFO", alias="LOG_LEVEL", description="Least severe log line that is written.")
     log_format: str = Field("json", alias="LOG_FORMAT", description="json for machines, console for people.")
 

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from django.conf import settings
 from django.db import transaction
 
+from evaluator import demonstration
 from leaderboard import audit
 from leaderboard.intake import names, reading, sources
 from leaderboard.intake.findings import Finding, Status, printable, refused
@@ -88,6 +90,8 @@ def _finding(entry: Entry, trouble: Trouble | None, sha256: str, catalogue: name
         return refused(entry.path, trouble.code, trouble.sentence, line=trouble.line, column=trouble.column, **fields)
     if problem is None:
         return refused(entry.path, "unknown_problem", match.sentence, **fields)
+    if settings.ONLY_DEMONSTRATION and sha256 not in demonstration.digests():
+        return refused(entry.path, "no_sandbox", demonstration.REFUSAL, **fields)
     sentence = f"Answers problem {problem.number}, {problem.title}."
     return Finding(printable(entry.path), Status.ACCEPTED, "accepted", sentence, sha256=sha256, **fields)
 
