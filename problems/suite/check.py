@@ -13,13 +13,14 @@ import math
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from problems.suite import battery, golden
-from problems.suite.base import Case, Exact, Problem, Rng
+from problems.suite.base import Args, Case, Exact, Problem, Rng
 from problems.suite.battery import Trial
 from problems.suite.costs import dtype_name, element_size
 from problems.suite.ranks import RankResult, Ranks
@@ -113,9 +114,14 @@ def _could_be_used(waiver: str, ranks: Mapping[int, Ranks]) -> bool:
 
 
 def trial(problem: Problem, case: Case, seed: int) -> Trial:
-    """Inputs of a case by that seed, and what must come out."""
+    """Inputs of a case by that seed, and what must come out. Raises ValueError if the oracle changes its arguments."""
     args = problem.inputs(case, Rng(seed, case.world_size))
-    return Trial(problem, case, args, problem.oracle(case, battery.fresh(args)))
+    lent = battery.fresh(args)
+    expected = problem.oracle(case, lent)
+    for rank, (own, used) in enumerate(zip(args, lent, strict=True)):
+        if changed := _changed(own, used, set(own)):
+            raise ValueError(f"the oracle changed the argument {changed[0]} of rank {rank} in the case {case.name}")
+    return Trial(problem, case, args, expected)
 
 
 def _prove_row(proof: Proof, row: Row, group: Ranks) -> None:
@@ -185,12 +191,18 @@ def mutations(tried: Trial, results: list[RankResult]) -> list[str]:
     """Sentences on arguments that the call changed although they must keep their values."""
     found = []
     for rank, (before, after) in enumerate(zip(tried.args, results, strict=True)):
-        allowed = {*tried.problem.may_mutate, *tried.expected[rank].mutated}
-        for name in before.keys() - allowed:
-            pairs = zip(tensors(before[name]), tensors(after.args[name]), strict=True)
-            if any(not _identical(old, new) for old, new in pairs):
-                found.append(f"rank {rank}: argument {name} was changed")
+        kept = before.keys() - {*tried.problem.may_mutate, *tried.expected[rank].mutated}
+        found += [f"rank {rank}: argument {name} was changed" for name in _changed(before, after.args, kept)]
     return found
+
+
+def _changed(before: Args, after: Args, names: AbstractSet[str]) -> list[str]:
+    """Those of the arguments whose tensors differ."""
+    return [
+        name
+        for name in sorted(names)
+        if not all(itertools.starmap(_identical, zip(tensors(before[name]), tensors(after[name]), strict=True)))
+    ]
 
 
 def _identical(old: torch.Tensor, new: torch.Tensor) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -62,15 +62,14 @@ def describe(problem: Problem) -> dict[str, Any]:
     }
 
 
-def manifest() -> dict[str, Any]:
-    """Suite version and all problems."""
-    problems = [describe(problem) for problem in all_problems()]
-    return {"suite": SUITE_VERSION, "generator": _generator(), "problems": problems}
+def manifest_of(problems: Iterable[Problem]) -> dict[str, Any]:
+    """Suite version, digest of the generator, and the problems."""
+    return {"suite": SUITE_VERSION, "generator": _generator(), "problems": [describe(p) for p in problems]}
 
 
 def text() -> str:
     """The manifest as it lies in the repository: one line for every part of a problem, so that diffs can be read."""
-    whole = manifest()
+    whole = manifest_of(all_problems())
     problems = []
     for problem in whole["problems"]:
         parts = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in problem.items()]

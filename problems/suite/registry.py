@@ -119,11 +119,12 @@ def all_problems() -> Iterator[Problem]:
 def digest(problem: Problem | Entry) -> str:
     """sha256 (64 hex digits) of everything that decides verdicts on the problem.
 
-    Covers the sources of its module and of the suite's modules that it imports, however indirectly, and its entry in
-    the calibration table. Line endings and trailing spaces do not count; anything else makes a new version.
+    Covers the sources of its module, of the suite's modules that it imports, however indirectly, and of the comparison,
+    and its entry in the calibration table. Line endings and trailing spaces do not count; anything else makes a new
+    version.
     """
     hashed = hashlib.sha256()
-    for path in _sources(find(problem.id).path):
+    for path in _sources([find(problem.id).path, SUITE / "compare.py"]):
         lines = path.read_text(encoding="utf-8").splitlines()
         text = "\n".join(line.rstrip() for line in lines).strip()
         hashed.update(f"{path.relative_to(SUITE).as_posix()}\n{text}\n\0".encode())
@@ -139,10 +140,10 @@ def calibration() -> dict[str, Any]:
     return table
 
 
-def _sources(path: Path) -> list[Path]:
-    """The module and every module of the suite that it imports, sorted."""
+def _sources(modules: list[Path]) -> list[Path]:
+    """The modules and every module of the suite that they import, sorted."""
     found: set[Path] = set()
-    waiting = [path]
+    waiting = list(modules)
     while waiting:
         path = waiting.pop()
         if path not in found:
