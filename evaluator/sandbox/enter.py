@@ -1,26 +1,30 @@
-"""First process of every sandbox: gives up all privilege, waits for the judge's word, starts the job, reaps.
+"""First process of every sandbox: gives up all privilege, starts the job when the judge says so, reaps.
 
 Runs inside, as pid 1, with the standard library alone (``python -I -S``). Its one argument is JSON:
-``argv``, ``fds`` (descriptors the job keeps), ``control`` (descriptor of a Unix socket to the judge), ``uid`` and
-``gid`` (or null where bubblewrap has already set them), ``rlimits`` (name to value).
+``argv``, ``fds`` (descriptors the job keeps), ``control`` (descriptor of a Unix socket to the judge), ``life``
+(descriptor of a pipe whose other end closes when the judge ends), ``uid`` and ``gid`` (or null where bubblewrap has
+already set them), ``rlimits`` (name to value).
 
-Dialogue on the control socket: sends one message "ready" with a descriptor of this sandbox's /proc and the identity
-of its namespaces; waits for one byte; then either the socket closes (the job runs) or an error text comes.
+Dialogue on the control socket, held by the child that becomes the job: it sends one message "ready" with a descriptor
+of this sandbox's /proc and the identity of its namespaces; waits for one byte; then either the socket closes (the job
+runs) or an error text comes.
 """
 
 import ctypes
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
 from typing import Any, NoReturn
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_READ, PR_CAPBSET_DROP = 1, 4, 23, 24
+PR_SET_DUMPABLE, PR_CAPBSET_READ, PR_CAPBSET_DROP = 4, 23, 24
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 CAPABILITY_VERSION_3 = 0x20080522
 COMMAND_NOT_STARTED = 127
+HIGHEST_DESCRIPTOR = 1 << 20
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -62,50 +66,65 @@ def set_limits(limits: dict[str, int]) -> None:
         resource.setrlimit(which, (value, value))
 
 
-def start_job(argv: list[str], fds: list[int], control: socket.socket) -> NoReturn:
-    """Become the job; tell the judge if that fails."""
+def become_job(argv: list[str], fds: list[int], control: socket.socket) -> NoReturn:
+    """Report ready, wait for the judge's word, and become the job; tell the judge if that fails."""
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    namespaces = {name: os.readlink(f"/proc/self/ns/{name}") for name in ("ipc", "mnt", "net", "pid", "uts", "user")}  # noqa: PTH115
+    socket.send_fds(control, [json.dumps({"ready": namespaces}).encode()], [proc])
+    if control.recv(1) != b"g":  # the judge is gone or refuses
+        os._exit(COMMAND_NOT_STARTED)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores them, the job must find the default
+    close_all_but(0, 1, 2, control.fileno(), *fds)
+    control.set_inheritable(False)
     try:
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)  # Python ignores or handles them, the job must find the default
-        kept = sorted({0, 1, 2, control.fileno(), *fds})
-        for low, high in zip(kept, [*kept[1:], resource.getrlimit(resource.RLIMIT_NOFILE)[0]], strict=True):
-            os.closerange(low + 1, high)
         os.execvp(argv[0], argv)  # noqa: S606
     except OSError as error:
         control.send(f"{argv[0]}: {error.strerror}".encode())
     os._exit(COMMAND_NOT_STARTED)
 
 
-def reap(job: int) -> NoReturn:
-    """Collect every orphan; end with the job's own status, upon which the kernel kills whatever is left inside."""
+def close_all_but(*kept: int) -> None:
+    low = 0
+    for fd in [*sorted(kept), HIGHEST_DESCRIPTOR]:
+        if low < fd:  # Python takes an empty range at 0 for all descriptors
+            os.closerange(low, fd)
+        low = fd + 1
+
+
+def reap(job: int, life: int) -> NoReturn:
+    """Collect every orphan; end with the job's own status, or with the judge: the kernel then kills all inside."""
+    woken, wake = os.pipe()
+    for fd in (woken, wake):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    poll = select.poll()
+    poll.register(life, 0)  # hang-up is always reported
+    poll.register(woken, select.POLLIN)
     while True:
-        pid, status = os.wait()
-        if pid == job:
-            code = os.waitstatus_to_exitcode(status)
-            os._exit(code if code >= 0 else 128 - code)
+        while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
+            if ended[0] == job:
+                code = os.waitstatus_to_exitcode(ended[1])
+                os._exit(code if code >= 0 else 128 - code)
+        if life in dict(poll.poll()):
+            os._exit(COMMAND_NOT_STARTED)
+        os.read(woken, 4096)
 
 
 def main() -> NoReturn:
     config: dict[str, Any] = json.loads(sys.argv[1])
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # then the job cannot reach pid 1 with any signal
-    control = socket.socket(fileno=config["control"])
-    control.set_inheritable(False)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a pid 1 cannot be reached by signals that it does not handle
     set_limits(config["rlimits"])
     drop_privileges(config["uid"], config["gid"])
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # again: the change of uid has cleared it
     prctl(PR_SET_DUMPABLE, 0)
-    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-    namespaces = {name: os.readlink(f"/proc/self/ns/{name}") for name in ("ipc", "mnt", "net", "pid", "uts", "user")}  # noqa: PTH115
-    socket.send_fds(control, [json.dumps({"ready": namespaces}).encode()], [proc])
-    os.close(proc)
-    if control.recv(1) != b"g":  # the judge is gone or refuses
-        os._exit(COMMAND_NOT_STARTED)
     job = os.fork()
     if job == 0:
-        start_job(config["argv"], config["fds"], control)
-    # Holding no descriptor, pid 1 keeps no pipe or socket of the job open.
-    os.closerange(0, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    reap(job)
+        become_job(config["argv"], config["fds"], socket.socket(fileno=config["control"]))
+    # Holding nothing else, pid 1 keeps no pipe or socket of the job open. bubblewrap's own way of dying with its
+    # parent does not get here: a signal from root without capabilities does not pass to another uid.
+    close_all_but(config["life"])
+    reap(job, config["life"])
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class JobProcesses:
     def __init__(self, proc: int, pid1: int, cgroup: Cgroup | None = None) -> None:
         self._proc = proc
         self.pid1 = pid1
-        self._cgroup = cgroup
+        self.cgroup = cgroup
 
     def close(self) -> None:
         os.close(self._proc)
@@ -95,8 +95,8 @@ class JobProcesses:
 
     def freeze(self) -> None:
         """Stop every member; on return none can run until ``thaw``. Raises FreezeFailed after two seconds."""
-        if self._cgroup is not None:
-            if not self._cgroup.freeze(FREEZE_SECONDS):
+        if self.cgroup is not None:
+            if not self.cgroup.freeze(FREEZE_SECONDS):
                 raise FreezeFailed(f"processes of the job still ran {FREEZE_SECONDS:g} s after the freeze")
             return
         begin = time.monotonic()
@@ -128,8 +128,8 @@ class JobProcesses:
 
     def thaw(self) -> None:
         """Let a frozen job run on."""
-        if self._cgroup is not None:
-            self._cgroup.thaw()
+        if self.cgroup is not None:
+            self.cgroup.thaw()
             return
         for pid in self.inner_pids():
             self._signal(pid, signal.SIGCONT)

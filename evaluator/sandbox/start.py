@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -30,6 +31,8 @@ from evaluator.sandbox.verify import verify_isolation
 START_SECONDS = 30.0
 END_SECONDS = 10.0
 MESSAGE_BYTES = 1 << 16
+FDS = struct.Struct("i")
+CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 @dataclass
@@ -37,6 +40,7 @@ class Started:
     """A started job and everything of the judge's side that belongs to it; ``release`` gives it back."""
 
     process: subprocess.Popen[bytes]  # bubblewrap's monitor, outside
+    life: int  # write end of the pipe whose closing ends the job, however this process ends
     output: int  # read end of the job's stdout and stderr
     slot: UidSlot | None
     pid1: int = -1  # pidfd of the first process inside, with which all the others end
@@ -62,10 +66,10 @@ class Started:
         if self.processes is not None:
             self.processes.close()
             self.processes = None
-        for fd in (self.pid1, self.output):
+        for fd in (self.pid1, self.output, self.life):
             if fd >= 0:
                 os.close(fd)
-        self.pid1 = self.output = -1
+        self.pid1 = self.output = self.life = -1
         if self.cgroup is not None:
             cgroup, self.cgroup = self.cgroup, None
             cgroup.remove()
@@ -108,12 +112,15 @@ def _spawn(
     control, control_inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     stack.enter_context(control)
     control.settimeout(START_SECONDS)
-    output, output_inside = os.pipe()
+    control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     with ExitStack() as inside:  # our copies of what is for the other side
         inside.callback(os.close, info_inside)
-        inside.callback(os.close, output_inside)
         inside.enter_context(control_inside)
-        passed = [*spec.pass_fds, info_inside, control_inside.fileno()]
+        output, output_inside = os.pipe()
+        inside.callback(os.close, output_inside)
+        life_inside, life = os.pipe()
+        inside.callback(os.close, life_inside)
+        passed = [*spec.pass_fds, info_inside, control_inside.fileno(), life_inside]
 
         def data_fd(data: bytes) -> int:
             passed.append(_memory_file(data))
@@ -123,7 +130,12 @@ def _spawn(
         try:
             arguments = bwrap_arguments(spec, identity, current_runtime(), data_fd)
             arguments += ["--seccomp", str(data_fd(seccomp.program(spec.seccomp_profile)))]
-            arguments += ["--info-fd", str(info_inside), "--", *_enter(spec, identity, control_inside.fileno())]
+            arguments += [
+                "--info-fd",
+                str(info_inside),
+                "--",
+                *_enter(spec, identity, control_inside.fileno(), life_inside),
+            ]
             process = subprocess.Popen(
                 [str(bwrap), *arguments],
                 stdin=subprocess.DEVNULL,
@@ -135,16 +147,18 @@ def _spawn(
             )
         except BaseException:
             os.close(output)
+            os.close(life)
             raise
-    return Started(process=process, output=output, slot=slot), info, control
+    return Started(process=process, life=life, output=output, slot=slot), info, control
 
 
-def _enter(spec: SandboxSpec, identity: Identity, control: int) -> list[str]:
+def _enter(spec: SandboxSpec, identity: Identity, control: int, life: int) -> list[str]:
     """Command of the first process inside; it becomes the job's reaper."""
     config = {
         "argv": list(spec.argv),
         "fds": list(spec.pass_fds),
         "control": control,
+        "life": life,
         "uid": identity.uid,
         "gid": identity.uid,
         "rlimits": _rlimits(spec.limits),
@@ -166,14 +180,14 @@ def _rlimits(limits: ResourceLimits) -> dict[str, int]:
 
 
 def _let_go(spec: SandboxSpec, identity: Identity, started: Started, info: int, control: socket.socket) -> None:
-    """The dialogue: find the first process, check what holds it, let it execute the job."""
-    pid = _child_pid(identity, started, info)
-    started.pid1 = os.pidfd_open(pid)
-    namespaces, proc = _ready(identity, started, control)
-    started.cgroup = _own_cgroup(pid, spec.limits)
-    started.processes = JobProcesses(proc, pid, started.cgroup)
-    started.isolation = verify_isolation(pid, identity, namespaces, spec.limits, started.cgroup)
-    signal.pidfd_send_signal(started.pid1, 0)  # raises if it has ended: then ``pid`` may be another process's
+    """The dialogue: find the processes inside, check what holds them, let the second become the job."""
+    pid1 = _child_pid(identity, started, info)
+    started.pid1 = os.pidfd_open(pid1)
+    job, namespaces, proc = _ready(identity, started, control)
+    started.processes = JobProcesses(proc, pid1)
+    started.cgroup = started.processes.cgroup = _own_cgroup(job, spec.limits)
+    started.isolation = verify_isolation((pid1, job), identity, namespaces, spec.limits, started.cgroup)
+    signal.pidfd_send_signal(started.pid1, 0)  # raises if it has ended: then ``pid1`` may be another process's
     control.send(b"g")
     answer = control.recv(MESSAGE_BYTES)
     if answer:
@@ -184,7 +198,10 @@ def _let_go(spec: SandboxSpec, identity: Identity, started: Started, info: int, 
 
 
 def _own_cgroup(pid: int, limits: ResourceLimits) -> Cgroup | None:
-    """A control group that holds the first process and so all that come from it; None where there cannot be one."""
+    """A control group that holds the process and so all that come from it; None where there cannot be one.
+
+    Pid 1 stays outside: it must be able to end the job while the job is stopped.
+    """
     cgroup = Cgroup.create(limits)
     if cgroup is not None and not cgroup.add(pid):
         cgroup.remove()
@@ -208,18 +225,22 @@ def _child_pid(identity: Identity, started: Started, info: int) -> int:
         raise _failed(identity, started) from None
 
 
-def _ready(identity: Identity, started: Started, control: socket.socket) -> tuple[dict[str, str], int]:
-    """Namespaces as seen inside, and a descriptor of the /proc there."""
+def _ready(identity: Identity, started: Started, control: socket.socket) -> tuple[int, dict[str, str], int]:
+    """From the process that becomes the job: its host pid, its namespaces, and a descriptor of the /proc there."""
+    space = socket.CMSG_SPACE(FDS.size) + socket.CMSG_SPACE(CREDENTIALS.size)
     try:
-        message, fds, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 1)
+        message, ancillary, _, _ = control.recvmsg(MESSAGE_BYTES, space, socket.MSG_CMSG_CLOEXEC)
     except TimeoutError:
         raise SandboxUnavailable(
             f"The sandbox was not ready within {START_SECONDS:g} s.", "Look whether this host is overloaded."
         ) from None
-    if not message or not fds:
+    told = {kind: data for _, kind, data in ancillary}
+    if not message or socket.SCM_RIGHTS not in told:
         raise _failed(identity, started)
+    (proc,) = FDS.unpack(told[socket.SCM_RIGHTS])
+    pid, _, _ = CREDENTIALS.unpack(told[socket.SCM_CREDENTIALS])  # the kernel gives the pid as it is known here
     namespaces: dict[str, str] = json.loads(message)["ready"]
-    return namespaces, fds[0]
+    return pid, namespaces, proc
 
 
 def _failed(identity: Identity, started: Started) -> SandboxUnavailable:

@@ -15,31 +15,18 @@ SECCOMP_FILTER = "2"
 
 
 def verify_isolation(
-    pid1: int,
+    pids: tuple[int, ...],
     identity: Identity,
     namespaces: Mapping[str, str],
     limits: ResourceLimits,
     cgroup: Cgroup | None,
 ) -> Isolation:
-    """Read the first process of a sandbox from outside. Raises SandboxUnavailable where a wall is missing.
+    """Read the processes of a sandbox from outside. Raises SandboxUnavailable where a wall is missing.
 
-    ``namespaces``: name to identity, as the trusted first process saw them inside.
+    ``pids``: pid 1 inside and the process that becomes the job, from which all others will come. ``namespaces``:
+    name to identity, as our own program saw them inside.
     """
-    status = _status(pid1)
-    uid = _single_uid(status)
-    problems = [f"{name} is {status.get(name)}" for name in CAPABILITY_SETS if int(status.get(name, "1"), 16) != 0]
-    if uid == 0 or (identity.uid is not None and uid != identity.uid):
-        problems.append(f"it runs as uid {uid}")
-    if identity.user_namespace:
-        mapping = Path(f"/proc/{pid1}/uid_map").read_text(encoding="ascii").split()
-        if len(mapping) != 3 or mapping[0] != str(NOBODY) or mapping[2] != "1":
-            problems.append(f"its uid map is {' '.join(mapping)}")
-    elif status.get("Groups"):
-        problems.append(f"it has the groups {status['Groups']}")
-    if status.get("NoNewPrivs") != "1":
-        problems.append("it may gain privileges")
-    if status.get("Seccomp") != SECCOMP_FILTER:
-        problems.append("its system calls are not filtered")
+    problems = [problem for pid in pids for problem in _privileges(pid, identity)]
     for name, inside in namespaces.items():
         shared = inside == str(Path(f"/proc/self/ns/{name}").readlink())
         if shared and (name != "user" or identity.user_namespace):
@@ -50,12 +37,32 @@ def verify_isolation(
         )
     return Isolation(
         mode="bwrap-user" if identity.user_namespace else "bwrap-root",
-        uid=uid,
+        uid=_single_uid(_status(pids[-1])),
         network=True,
         seccomp=True,
         cgroup=cgroup is not None,
         limits=_limits_in_force(limits, cgroup),
     )
+
+
+def _privileges(pid: int, identity: Identity) -> list[str]:
+    """What the process may that it must not."""
+    status = _status(pid)
+    uid = _single_uid(status)
+    problems = [f"{name} is {status.get(name)}" for name in CAPABILITY_SETS if int(status.get(name, "1"), 16) != 0]
+    if uid == 0 or (identity.uid is not None and uid != identity.uid):
+        problems.append(f"it runs as uid {uid}")
+    if identity.user_namespace:
+        mapping = Path(f"/proc/{pid}/uid_map").read_text(encoding="ascii").split()
+        if len(mapping) != 3 or mapping[0] != str(NOBODY) or mapping[2] != "1":
+            problems.append(f"its uid map is {' '.join(mapping)}")
+    elif status.get("Groups"):
+        problems.append(f"it has the groups {status['Groups']}")
+    if status.get("NoNewPrivs") != "1":
+        problems.append("it may gain privileges")
+    if status.get("Seccomp") != SECCOMP_FILTER:
+        problems.append("its system calls are not filtered")
+    return problems
 
 
 def _status(pid: int) -> dict[str, str]:
