@@ -216,7 +216,7 @@ def _lower_precision(trial: Trial) -> dict[str, float | None]:
     inputs = trial.problem.oracle(trial.case, [map_args(args, narrowed) for args in trial.args])
     both = verdict(trial, [_deliver(e, _narrow_output) for e in inputs])
     outputs = verdict(trial, [_deliver(e, _narrow_output) for e in trial.expected])
-    floats_in = any(x.is_floating_point() for args in trial.args for x in tensors(args))
+    floats_in = any(x.is_floating_point() or x.is_complex() for args in trial.args for x in tensors(args))
     floats_out = bool(_float_paths(trial))
     return {
         "lower_precision": both if floats_in or floats_out else None,
@@ -243,6 +243,8 @@ def narrowed(x: torch.Tensor) -> torch.Tensor:
     """Values as the next narrower format holds them, in their own dtype: fp64 -> fp32 -> TF32, bf16 and fp16 -> fp8."""
     if x.layout != torch.strided or x.numel() == 0:
         return x
+    if x.is_complex():
+        return torch.view_as_complex(narrowed(torch.view_as_real(x.resolve_conj())))
     if x.dtype == torch.float64:
         return x.to(torch.float32).to(x.dtype)
     if x.dtype == torch.float32:
@@ -332,8 +334,10 @@ def narrowed_to_expected(expected: list[Expected], results: list[RankResult]) ->
 
 def _cast(expected: Any, value: Any) -> Any:
     if isinstance(expected, Leaf):
-        castable = isinstance(value, torch.Tensor) and value.is_floating_point() and expected.dtype.is_floating_point
-        return value.to(expected.dtype) if castable else value
+        if not isinstance(value, torch.Tensor):
+            return value
+        floats = value.is_floating_point() and expected.dtype.is_floating_point
+        return value.to(expected.dtype) if floats or (value.is_complex() and expected.dtype.is_complex) else value
     if isinstance(expected, dict) and isinstance(value, dict):
         return {key: _cast(expected.get(key), item) for key, item in value.items()}
     if isinstance(expected, list | tuple) and isinstance(value, list | tuple) and len(expected) == len(value):
