@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 
 from problems.suite.base import Args, Case, Exact, Expected, Leaf, Problem, RankCost, Rng
-from problems.suite.costs import all_to_all_cost, element_size
+from problems.suite.costs import element_size
 from problems.suite.draws import bit_patterns
-from problems.suite.families.exchange import distinct
+from problems.suite.families.exchange import distinct, travelling_rows
 from problems.suite.shapes import jitter
 
 
@@ -73,15 +73,15 @@ def oracle(case: Case, args: list[Args]) -> list[Expected]:
 
 
 def cost(case: Case, args: list[Args]) -> list[RankCost]:
-    """No arithmetic; indices and rows read, results written.
+    """No arithmetic; indices and distinct rows read, results written.
 
     Link: every distinct row that a rank needs from another one, once, read from the owner's memory: no indices travel.
     """
     W, (S, N) = len(args), args[0]["local_shard"].shape
     row = N * element_size(case.dtype)
-    sizes = [[float(distinct(a["indices"][a["indices"] // S == q]) * row) for a in args] for q in range(W)]
-    hbm = [sum(sizes[r]) + len(a["indices"]) * (8.0 + row) for r, a in enumerate(args)]
-    return all_to_all_cost(sizes, flops={}, hbm=hbm)
+    ids = [[a["indices"][a["indices"] // S == q] for a in args] for q in range(W)]
+    hbm = [distinct(torch.cat(ids[r])) * row + len(a["indices"]) * (8.0 + row) for r, a in enumerate(args)]
+    return travelling_rows(ids, row, flops=[{}] * W, hbm=hbm)
 
 
 def hidden_sizes(public: Mapping[str, int], secret: torch.Generator) -> dict[str, int]:

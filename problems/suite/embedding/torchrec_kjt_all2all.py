@@ -11,14 +11,16 @@ Legend: F features, B_s batch of rank s, W ranks, x a feature owned by the own r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Dict, List, Optional
 
 import torch
 import torch.distributed as dist
 
-from problems.suite.base import Args, Case, Exact, Expected, Leaf, Problem, RankCost, Rng
+from problems.suite.base import Args, Case, Exact, Expected, Group, Leaf, Problem, RankCost, Rng
 from problems.suite.costs import all_to_all_cost, element_size
+from problems.suite.families.exchange import inputs_by_group
+from problems.suite.groups import by_group, lacks_subgroups
 from problems.suite.shapes import jitter
 
 
@@ -28,13 +30,17 @@ def inputs(case: Case, rng: Rng) -> list[Args]:
     The structured draws use the other arguments: weights, batches that differ by rank, strides by feature, stagger, a
     rank that owns nothing.
     """
-    W, B = case.world_size, case["B"]
+    return inputs_by_group(case, rng, _group_inputs)
+
+
+def _group_inputs(case: Case, rng: Rng, part: Sequence[int], group: Group | None) -> list[Args]:
+    W, B = len(part), case["B"]
     key_splits = [1 + d % 3 for d in range(W)]
     if case.draw == "no_features":
         key_splits[-1] = 0
     F = sum(key_splits)
     ranks: list[Args] = []
-    for r in range(W):
+    for r in part:
         batch = B + max(1, B // 32) * r if case.draw == "batches" else B
         strides = [batch] * F
         if case.draw in ("strides", "stagger"):
@@ -51,13 +57,27 @@ def inputs(case: Case, rng: Rng) -> list[Args]:
                 "values": rng.integers(r, 0, 2**62 - 1, (count,)),
                 "key_splits": list(key_splits),
                 "batch_size": batch,
-                "pg": None,
+                "pg": group,
                 "weights": rng.normal(r, (count,)).to(case.dtype) if weighted else None,
                 "stride_per_key": strides if case.draw in ("strides", "stagger") else None,
                 "stagger": 2 if case.draw == "stagger" else 1,
             }
         )
     return ranks
+
+
+def _block_sums(x: torch.Tensor, sizes: List[int]) -> List[int]:
+    """Sums of consecutive blocks of the given sizes, on the host."""
+    sums = x.new_zeros(len(x) + 1)
+    torch.cumsum(x, dim=0, out=sums[1:])
+    ends = torch.tensor([0, *sizes], device=x.device).cumsum(dim=0)
+    return sums[ends].diff().tolist()
+
+
+def _reorder(x: torch.Tensor, sizes: List[int], segments: List[int]) -> torch.Tensor:
+    """The blocks of the given sizes in another order."""
+    blocks = torch.split(x, sizes)
+    return torch.cat([blocks[i] for i in segments]) if segments else x
 
 
 def solution(
@@ -111,21 +131,11 @@ def solution(
     return {**result, **weighted}
 
 
-def _block_sums(x: torch.Tensor, sizes: List[int]) -> List[int]:
-    """Sums of consecutive blocks of the given sizes, on the host."""
-    sums = x.new_zeros(len(x) + 1)
-    torch.cumsum(x, dim=0, out=sums[1:])
-    ends = torch.tensor([0, *sizes], device=x.device).cumsum(dim=0)
-    return sums[ends].diff().tolist()
-
-
-def _reorder(x: torch.Tensor, sizes: List[int], segments: List[int]) -> torch.Tensor:
-    """The blocks of the given sizes in another order."""
-    blocks = torch.split(x, sizes)
-    return torch.cat([blocks[i] for i in segments]) if segments else x
-
-
 def oracle(case: Case, args: list[Args]) -> list[Expected]:
+    return by_group(args, _exchanged, name="pg")
+
+
+def _exchanged(args: list[Args]) -> list[Expected]:
     W, key_splits, g = len(args), args[0]["key_splits"], args[0]["stagger"]
     order = torch.arange(W).view(g, W // g).t().flatten().tolist()
     bags = [_segments(a) for a in args]
@@ -174,6 +184,10 @@ def cost(case: Case, args: list[Args]) -> list[RankCost]:
     Link: of the segments that change rank, 8 bytes for a value (they use 62 bits), one for the length of a bag (none
     holds more than 255), a weight in its dtype.
     """
+    return by_group(args, lambda group: _cost(case, group), name="pg")
+
+
+def _cost(case: Case, args: list[Args]) -> list[RankCost]:
     W, key_splits = len(args), args[0]["key_splits"]
     e = element_size(case.dtype) if args[0]["weights"] is not None else 0
     wire, memory = [[0.0] * W for _ in range(W)], [0.0] * W
@@ -193,13 +207,14 @@ def hidden_sizes(public: Mapping[str, int], secret: torch.Generator) -> dict[str
 
 
 def blank(args: Args) -> Args:
-    """Bags of the same sizes, all of whose values and weights are zero."""
-    zeros = {name: torch.zeros_like(args[name]) for name in ("values", "weights") if args[name] is not None}
-    return {**args, **zeros}
+    """A rank without samples."""
+    empty: Args = {name: x[:0] for name, x in args.items() if isinstance(x, torch.Tensor)}
+    strides = [0] * sum(args["key_splits"]) if args["stride_per_key"] is not None else None
+    return {**args, **empty, "batch_size": 0, "stride_per_key": strides}
 
 
 def skip_draw(case: Case) -> bool:
-    return case.draw == "stagger" and case.world_size % 2 == 1
+    return lacks_subgroups(case) or (case.draw == "stagger" and case.world_size % 2 == 1)
 
 
 PROBLEM = Problem(
@@ -239,6 +254,7 @@ PROBLEM = Problem(
         "batches": "structured: batch sizes differ by rank, with weights",
         "strides": "structured: strides differ by feature and rank, with weights",
         "stagger": "structured: as strides, with stagger 2",
+        "subgroups": "structured: two exchanges, among the even ranks and among the odd ranks",
         "no_features": "structured: the last rank owns no feature",
     },
     skip_draw=skip_draw,

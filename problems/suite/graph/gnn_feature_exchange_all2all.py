@@ -7,31 +7,36 @@ Legend: S seeds of one rank, H features, W ranks, s a source, d a destination, n
     out = o_0, ..., o_{W-1}, where o_i has counts_sent[i] = n[(r+i) mod W][r] rows and comes from rank (r+i) mod W
 
 Both lists count by distance from the own rank, 0 being the own chunk, and are named after the earlier phase in which
-the rows were requested. The reference uses all_to_all_single with sizes on every backend.
+the rows were requested.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import List, Optional
 
 import torch
 import torch.distributed as dist
 
-from problems.suite.base import Args, Case, Exact, Expected, Leaf, Problem, RankCost, Rng
-from problems.suite.costs import all_to_all_cost, element_size
+from problems.suite.base import Args, Case, Exact, Expected, Group, Leaf, Problem, RankCost, Rng
+from problems.suite.costs import element_size
 from problems.suite.draws import bit_patterns
-from problems.suite.families.exchange import distinct, index_bytes, relative, row_counts
+from problems.suite.families.exchange import inputs_by_group, relative, row_counts, travelling_rows
+from problems.suite.groups import by_group, lacks_subgroups
 from problems.suite.shapes import jitter
 
 
 def inputs(case: Case, rng: Rng) -> list[Args]:
     """Standard normal features; random rows with repeats; counts that differ by up to a factor of three."""
-    W, R, H = case.world_size, case["R"], case["H"]
+    return inputs_by_group(case, rng, _group_inputs)
+
+
+def _group_inputs(case: Case, rng: Rng, part: Sequence[int], group: Group | None) -> list[Args]:
+    W, R, H = len(part), case["R"], case["H"]
     S = max(1, R * 3 // 4)
-    cnt = row_counts(case, rng, R)
+    cnt = row_counts(case.draw, rng, R, W)
     ranks: list[Args] = []
-    for r in range(W):
+    for place, r in enumerate(part):
         shape = (S, H)
         x = bit_patterns(rng, r, shape, case.dtype) if case.draw == "bits" else rng.normal(r, shape).to(case.dtype)
         popular = S if case.draw != "repeats" else min(S, 8)
@@ -39,9 +44,9 @@ def inputs(case: Case, rng: Rng) -> list[Args]:
             {
                 "local_features": x,
                 "seed_inverse_ids": rng.integers(r, 0, popular - 1, (R,)),
-                "counts_sent": relative([cnt[s][r] for s in range(W)], r),
-                "counts_received": relative(cnt[r], r),
-                "group": None,
+                "counts_sent": relative([cnt[s][place] for s in range(W)], place),
+                "counts_received": relative(cnt[place], place),
+                "group": group,
             }
         )
     return ranks
@@ -66,6 +71,10 @@ def solution(
 
 
 def oracle(case: Case, args: list[Args]) -> list[Expected]:
+    return by_group(args, lambda group: _exchanged(case, group))
+
+
+def _exchanged(case: Case, args: list[Args]) -> list[Expected]:
     W = len(args)
     chunks = []
     for a in args:
@@ -82,15 +91,15 @@ def cost(case: Case, args: list[Args]) -> list[RankCost]:
 
     A row that occurs twice in a chunk needs to travel once, with a map of packed positions: of both forms the smaller.
     """
+    return by_group(args, lambda group: _cost(case, group))
+
+
+def _cost(case: Case, args: list[Args]) -> list[RankCost]:
     W, row = len(args), args[0]["local_features"].shape[1] * element_size(case.dtype)
-    sizes = [[0.0] * W for _ in range(W)]
-    for s, a in enumerate(args):
-        for i, ids in enumerate(torch.split(a["seed_inverse_ids"], a["counts_received"])):
-            different = distinct(ids)
-            packed = different * row + len(ids) * index_bytes(different)
-            sizes[s][(s + i) % W] = min(packed, float(len(ids) * row))
+    chunks = [torch.split(a["seed_inverse_ids"], a["counts_received"]) for a in args]
+    ids = [[chunks[s][(d - s) % W] for d in range(W)] for s in range(W)]
     hbm = [float(sum(a["counts_sent"]) * row + sum(a["counts_received"]) * (row + 8)) for a in args]
-    return all_to_all_cost(sizes, flops={}, hbm=hbm)
+    return travelling_rows(ids, row, flops=[{}] * W, hbm=hbm, mapped=True)
 
 
 def hidden_sizes(public: Mapping[str, int], secret: torch.Generator) -> dict[str, int]:
@@ -128,8 +137,10 @@ PROBLEM = Problem(
         "even": "structured: equal counts, as in the public suite",
         "sparse": "structured: empty chunks; rank 0 sends to nobody",
         "repeats": "structured: all rows are copies of at most eight features of a rank",
+        "subgroups": "structured: two exchanges, among the even ranks and among the odd ranks",
         "bits": "stress: random bit patterns: NaN payloads, infinities, subnormals and negative zeros",
     },
+    skip_draw=lacks_subgroups,
     communication="all_to_all_single with sizes, (R, H) in W chunks, over the world group",
     hazards=(
         "Chunks are ordered by distance from the own rank: an ordinary all-to-all gives a permuted result.",

@@ -6,32 +6,37 @@ Legend: U seeds of one rank, H features, W ranks, s a source, d a destination, n
     m = m_0, ..., m_{W-1}, where m_i has counts_received[i] = n[(r+i) mod W][r] rows and comes from (r+i) mod W
     grad[u, :] = sum over all j with seed_inverse_ids[j] = u of m[j, :]                                 grad (U, H)
 
-Always float32. The reference uses all_to_all_single with sizes on every backend, and index_add_ for the sum.
+Always float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import List, Optional
 
 import torch
 import torch.distributed as dist
 
-from problems.suite.base import Args, Case, Close, Expected, Leaf, Problem, RankCost, Rng, wide
+from problems.suite.base import Args, Case, Close, Expected, Group, Leaf, Problem, RankCost, Rng, wide
 from problems.suite.costs import all_to_all_cost
 from problems.suite.draws import scaled_normal
-from problems.suite.families.exchange import relative, row_counts
+from problems.suite.families.exchange import inputs_by_group, relative, row_counts
+from problems.suite.groups import by_group, lacks_subgroups
 from problems.suite.shapes import jitter
 
 
 def inputs(case: Case, rng: Rng) -> list[Args]:
     """Standard normal gradients, two rows per seed on average; counts that differ by up to a factor of three."""
-    W, R, H = case.world_size, case["R"], case["H"]
+    return inputs_by_group(case, rng, _group_inputs)
+
+
+def _group_inputs(case: Case, rng: Rng, part: Sequence[int], group: Group | None) -> list[Args]:
+    W, R, H = len(part), case["R"], case["H"]
     U = max(1, R // 2)
-    cnt = row_counts(case, rng, R)
+    cnt = row_counts(case.draw, rng, R, W)
     ranks: list[Args] = []
-    for r in range(W):
-        received = [cnt[s][r] for s in range(W)]
+    for place, r in enumerate(part):
+        received = [cnt[s][place] for s in range(W)]
         ids = rng.integers(r, 0, U - 1, (sum(received),))
         if case.draw == "skewed":
             # Half of all rows belong to four seeds, and the last quarter of the seeds has none.
@@ -42,9 +47,9 @@ def inputs(case: Case, rng: Rng) -> list[Args]:
                 "grad_output": scaled_normal(rng, r, (R, H), case.draw),
                 "seed_inverse_ids": ids,
                 "seed_size": U,
-                "counts_sent": relative(cnt[r], r),
-                "counts_received": relative(received, r),
-                "group": None,
+                "counts_sent": relative(cnt[place], place),
+                "counts_received": relative(received, place),
+                "group": group,
             }
         )
     return ranks
@@ -73,13 +78,17 @@ def solution(
 
 
 def oracle(case: Case, args: list[Args]) -> list[Expected]:
+    return by_group(args, _gradients)
+
+
+def _gradients(args: list[Args]) -> list[Expected]:
     W = len(args)
     chunks = [torch.split(wide(a["grad_output"]), a["counts_sent"]) for a in args]
     expected = []
     for r, a in enumerate(args):
         m = torch.cat([chunks[(r + i) % W][(W - i) % W] for i in range(W)])
         owner = torch.arange(a["seed_size"]).unsqueeze(1) == a["seed_inverse_ids"].unsqueeze(0)
-        expected.append(Expected(Leaf(owner.double() @ m, torch.float32, Close(units=2e-5, relative=2e-5))))
+        expected.append(Expected(Leaf(owner.double() @ m, torch.float32, Close(rms=1e-5))))
     return expected
 
 
@@ -88,6 +97,10 @@ def cost(case: Case, args: list[Args]) -> list[RankCost]:
 
     Rows cannot be added before they travel, for only the receiver knows which belong together.
     """
+    return by_group(args, _cost)
+
+
+def _cost(args: list[Args]) -> list[RankCost]:
     W, H = len(args), args[0]["grad_output"].shape[1]
     sizes = [[4.0 * H * a["counts_sent"][(d - s) % W] for d in range(W)] for s, a in enumerate(args)]
     plain = all_to_all_cost(sizes, flops={}, hbm=[0.0] * W)
@@ -134,8 +147,10 @@ PROBLEM = Problem(
         "even": "structured: equal counts, as in the public suite",
         "sparse": "structured: empty chunks; rank 0 sends to nobody",
         "skewed": "structured: half of the rows belong to four seeds, a quarter of the seeds has none",
+        "subgroups": "structured: two exchanges, among the even ranks and among the odd ranks",
         "mixed": "stress: rows with amplitudes from 1e-2 to 1e2",
     },
+    skip_draw=lacks_subgroups,
     communication="all_to_all_single with sizes, (R, H) in W chunks, float32, over the world group",
     hazards=(
         "Chunks are ordered by distance from the own rank: an ordinary all-to-all gives a permuted result.",

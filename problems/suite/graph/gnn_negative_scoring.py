@@ -6,8 +6,7 @@ Legend: P_r positives of rank r, n negatives per positive, W ranks, P = sum of P
     ranking[i] = 1 + position of the positive in row i of [s(pos_i), s(neg_i,1), ..., s(neg_i,n)] in descending order
     rows of rank 0, then those of rank 1, ...; the same (P,) result on every rank     pos (P_r,), neg (P_r, n)
 
-Among equal sigmoids the positive may stand anywhere. The reference collects all scores on every rank and sorts them
-there, as the workload does upstream; exchanging the rankings alone would do.
+Among equal sigmoids the positive may stand anywhere.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import torch.distributed as dist
 from problems.suite.base import Args, Case, Expected, Leaf, Problem, RankCost, Rng, Valid, wide
 from problems.suite.costs import element_size
 from problems.suite.families.exchange import index_bytes
+from problems.suite.groups import by_group, even_and_odd, lacks_subgroups
 from problems.suite.shapes import jitter
 
 
@@ -31,6 +31,7 @@ def inputs(case: Case, rng: Rng) -> list[Args]:
     "ties": a grid of steps 1/8; "extreme": the positive is better or worse than all its negatives; "saturated": scores
     30 times as large, where sigmoids reach 0 and 1.
     """
+    group = even_and_odd(case.world_size) if case.draw == "subgroups" else None
     ranks: list[Args] = []
     for r in range(case.world_size):
         rows = case["P"] + r % 3
@@ -44,7 +45,7 @@ def inputs(case: Case, rng: Rng) -> list[Args]:
             pos, neg = (pos * 8).round() / 8, (neg * 8).round() / 8
         elif case.draw == "saturated":
             pos, neg = pos * 30, neg * 30
-        ranks.append({"local_pos_scores": pos.to(case.dtype), "local_neg_scores": neg.to(case.dtype), "group": None})
+        ranks.append({"local_pos_scores": pos.to(case.dtype), "local_neg_scores": neg.to(case.dtype), "group": group})
     return ranks
 
 
@@ -68,6 +69,10 @@ def solution(
 
 
 def oracle(case: Case, args: list[Args]) -> list[Expected]:
+    return by_group(args, lambda group: _ranked(case, group))
+
+
+def _ranked(case: Case, args: list[Args]) -> list[Expected]:
     pos = torch.cat([a["local_pos_scores"] for a in args]).unsqueeze(1)
     neg = torch.cat([a["local_neg_scores"] for a in args])
     s_pos, s_neg = wide(pos).sigmoid(), wide(neg).sigmoid()
@@ -103,6 +108,10 @@ def cost(case: Case, args: list[Args]) -> list[RankCost]:
 
     A row's ranking depends on that row alone, so every rank ranks its own rows and an all-gather of rankings is left.
     """
+    return by_group(args, lambda group: _cost(case, group))
+
+
+def _cost(case: Case, args: list[Args]) -> list[RankCost]:
     W, e, n = len(args), element_size(case.dtype), args[0]["local_neg_scores"].shape[1]
     rows = [len(a["local_pos_scores"]) for a in args]
     ranking = index_bytes(n + 1)
@@ -149,8 +158,10 @@ PROBLEM = Problem(
     draws={
         "ties": "structured: scores on a coarse grid, many ties",
         "extreme": "structured: positives better or worse than all their negatives",
+        "subgroups": "structured: two groups, the even ranks and the odd ranks",
         "saturated": "stress: scores 30 times as large, whose sigmoids reach 0 and 1",
     },
+    skip_draw=lacks_subgroups,
     communication=(
         "all_reduce SUM of W sizes\nall_to_all_single with sizes, positives, a full copy for every rank\n"
         "all_to_all_single with sizes, negatives, a full copy for every rank"

@@ -11,27 +11,32 @@ Rows travel as they are: nothing is added up, nothing is renumbered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Optional, Tuple
 
 import torch
 import torch.distributed as dist
 
-from problems.suite.base import Args, Case, Exact, Expected, Leaf, Problem, RankCost, Rng
+from problems.suite.base import Args, Case, Exact, Expected, Group, Leaf, Problem, RankCost, Rng
 from problems.suite.costs import all_to_all_cost, element_size
 from problems.suite.draws import bit_patterns
-from problems.suite.families.exchange import index_bytes
+from problems.suite.families.exchange import index_bytes, inputs_by_group
+from problems.suite.groups import by_group, lacks_subgroups
 from problems.suite.shapes import jitter
 
 
 def inputs(case: Case, rng: Rng) -> list[Args]:
     """Standard normal rows; 40 % of the indices belong to one owner, one in ten is a repeat; n_s = n + 17 s."""
-    W, n, H = case.world_size, case["n"], case["H"]
+    return inputs_by_group(case, rng, _group_inputs)
+
+
+def _group_inputs(case: Case, rng: Rng, part: Sequence[int], group: Group | None) -> list[Args]:
+    W, n, H = len(part), case["n"], case["H"]
     nodes = case["nodes"] if case.draw != "wide_ids" else 2**40
     nodes += -nodes % W
     favourite = int(rng.integers(None, 0, W - 1, ()))
     ranks: list[Args] = []
-    for r in range(W):
+    for r in part:
         rows = n + 17 * r
         idx = rng.integers(r, 0, nodes - 1, (rows,))
         if case.draw != "uniform":
@@ -44,7 +49,7 @@ def inputs(case: Case, rng: Rng) -> list[Args]:
             idx = torch.where(idx % W == W - 1, idx - 1, idx) if W > 1 else idx
         shape = (rows, H)
         value = bit_patterns(rng, r, shape, case.dtype) if case.draw == "bits" else rng.normal(r, shape).to(case.dtype)
-        ranks.append({"idx": idx, "value": value, "num_nodes": nodes, "group": None})
+        ranks.append({"idx": idx, "value": value, "num_nodes": nodes, "group": group})
     return ranks
 
 
@@ -68,6 +73,10 @@ def solution(
 
 
 def oracle(case: Case, args: list[Args]) -> list[Expected]:
+    return by_group(args, lambda group: _pushed(case, group))
+
+
+def _pushed(case: Case, args: list[Args]) -> list[Expected]:
     W = len(args)
     all_idx = torch.cat([a["idx"] for a in args])
     all_value = torch.cat([a["value"] for a in args])
@@ -84,11 +93,20 @@ def cost(case: Case, args: list[Args]) -> list[RankCost]:
 
     The remainder by W is known to the receiver, so an index is one of num_nodes / W.
     """
+    return by_group(args, lambda group: _cost(case, group))
+
+
+def _cost(case: Case, args: list[Args]) -> list[RankCost]:
     W, row = len(args), args[0]["value"].shape[1] * element_size(case.dtype)
     cnt = [torch.bincount(a["idx"] % W, minlength=W).tolist() for a in args]
     pair = row + index_bytes(-(-args[0]["num_nodes"] // W))
     hbm = [float((sum(cnt[r]) + sum(cnt[s][r] for s in range(W))) * (8 + row)) for r in range(W)]
     return all_to_all_cost([[rows * pair for rows in source] for source in cnt], flops={}, hbm=hbm)
+
+
+def blank(args: Args) -> Args:
+    """As many rows for every owner (24 is a multiple of the world sizes 2, 3, 4, 6, 8), but without content."""
+    return {**args, "idx": args["idx"] % 24, "value": torch.zeros_like(args["value"])}
 
 
 def hidden_sizes(public: Mapping[str, int], secret: torch.Generator) -> dict[str, int]:
@@ -126,8 +144,11 @@ PROBLEM = Problem(
         "uniform": "structured: indices spread evenly over the owners",
         "one_empty": "structured: the last rank receives nothing",
         "wide_ids": "structured: node ids need 40 bits",
+        "subgroups": "structured: two exchanges, among the even ranks and among the odd ranks",
         "bits": "stress: random bit patterns: NaN payloads, infinities, subnormals and negative zeros",
     },
+    skip_draw=lacks_subgroups,
+    blank=blank,
     may_alias=("idx", "value"),
     communication=(
         "all_to_all_single of W counts\nall_to_all_single with sizes, indices, int64\n"
