@@ -28,17 +28,18 @@ NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgro
 
 @dataclass(frozen=True)
 class Identity:
-    """Who the job is. ``uid``: to which our first process inside switches; None: a user namespace maps it to nobody."""
+    """Who the job is, seen from the host: ``uid`` (None: the user who evaluates), and by which way it gets there.
+
+    Without ``user_namespace`` bubblewrap runs as root and our first process inside switches to ``uid``; with it,
+    bubblewrap itself runs as ``uid``, which inside is called nobody.
+    """
 
     uid: int | None
+    user_namespace: bool
 
     @property
     def inner_uid(self) -> int:
-        return NOBODY if self.uid is None else self.uid
-
-    @property
-    def user_namespace(self) -> bool:
-        return self.uid is None
+        return NOBODY if self.user_namespace or self.uid is None else self.uid
 
 
 DataFd = Callable[[bytes], int]  # puts bytes into a file that bubblewrap reads, gives its descriptor

@@ -36,7 +36,7 @@ def user_namespace_remedy() -> str:
 def explain_failure(output: str, user_namespace: bool) -> SandboxUnavailable:
     """What bubblewrap printed when it could not start, as sentence and remedy."""
     words = " ".join(output.split())[-300:] or "it said nothing"
-    missing = re.search(r"source path (\S+): (Permission denied|No such file or directory)", output)
+    missing = re.search(r"source path (.+?): (Permission denied|No such file or directory)", output)
     if missing:
         return SandboxUnavailable(
             f"The sandbox needs {missing[1]}, which cannot be read: {missing[2].lower()}.",

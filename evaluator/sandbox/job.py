@@ -92,8 +92,15 @@ class Sandbox:
         return bytes(self._tail).decode("utf-8", "replace")
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Exit status of the command, 128 + n if signal n ended it; None if it still runs after ``timeout`` seconds."""
-        return self._status if self._ended.wait(timeout) else None
+        """Exit status of the command, 128 + n if signal n ended it; None if it still runs after ``timeout`` seconds.
+
+        Raises what the watch over the limits met, if it could not go on: it has killed the job then.
+        """
+        if not self._ended.wait(timeout):
+            return None
+        if self._failure is not None:
+            raise self._failure
+        return self._status
 
     def kill(self) -> None:
         """Kill everything inside and make sure that it is gone; may be called again.
@@ -148,12 +155,15 @@ class Sandbox:
                     look = time.monotonic() + WATCH_SECONDS
             while self._printed <= self.spec.limits.output_bytes and self._read(job.output):
                 pass
-        finally:
-            os.close(monitor)
             if self.violation is None and job.cgroup is not None and job.cgroup.out_of_memory():
                 limits = self.spec.limits
                 limit = limits.memory_bytes + limits.shm_bytes + limits.tmp_bytes
                 self.violation = Violation("memory", limit, limit)
+        except BaseException as failure:  # nobody watches the limits any more
+            self._failure = failure
+            job.kill_first_process()
+        finally:
+            os.close(monitor)
             self._status = job.process.wait()
             self._ended.set()
 

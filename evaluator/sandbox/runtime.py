@@ -51,7 +51,7 @@ def current_runtime() -> Runtime:
         trees=(Path(sys.base_prefix), *site_packages),
         files=tuple(files),
         links=tuple(_links(executable)) if sys.prefix != sys.base_prefix else (),
-        hidden=tuple(entry for folder in site_packages for entry in _project_entries(folder)),
+        hidden=tuple(entry for folder in site_packages for entry in project_entries(folder)),
     )
 
 
@@ -66,7 +66,7 @@ def _links(executable: Path) -> list[tuple[str, Path]]:
     return links
 
 
-def _project_entries(site_packages: Path) -> list[Path]:
+def project_entries(site_packages: Path) -> list[Path]:
     """What an installed or editable copy of this project put into ``site_packages``."""
     found = []
     for entry in site_packages.iterdir():

@@ -31,6 +31,7 @@ from evaluator.sandbox.verify import verify_isolation
 START_SECONDS = 30.0
 END_SECONDS = 10.0
 MESSAGE_BYTES = 1 << 16
+CAP_SYS_ADMIN = 21
 FDS = struct.Struct("i")
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
@@ -87,7 +88,7 @@ def start_job(spec: SandboxSpec) -> Started:
     if bwrap is None:
         raise NO_BWRAP
     slot = UidSlot.take() if os.geteuid() == 0 else None
-    identity = Identity(uid=slot.uid if slot else None)
+    identity = Identity(uid=slot.uid if slot else None, user_namespace=slot is None or not _may_mount())
     with ExitStack() as stack:
         try:
             started, info, control = _spawn(spec, identity, bwrap, slot, stack)
@@ -101,6 +102,14 @@ def start_job(spec: SandboxSpec) -> Started:
             started.abort()
             raise
     return started
+
+
+def _may_mount() -> bool:
+    """True if this process has CAP_SYS_ADMIN; root in a container often has not."""
+    for line in Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> CAP_SYS_ADMIN & 1)
+    return False
 
 
 def _spawn(
@@ -144,7 +153,17 @@ def _spawn(
                 pass_fds=passed,
                 cwd="/",
                 env={},
+                user=identity.uid if identity.user_namespace else None,
+                group=identity.uid if identity.user_namespace else None,
+                extra_groups=[] if identity.user_namespace and identity.uid is not None else None,
             )
+        except PermissionError as error:
+            os.close(output)
+            os.close(life)
+            raise SandboxUnavailable(
+                f"bubblewrap at {bwrap} cannot be run by another user: {error.strerror}.",
+                "Install the environment where every user can read it, or give root the capability SYS_ADMIN.",
+            ) from error
         except BaseException:
             os.close(output)
             os.close(life)
@@ -159,8 +178,8 @@ def _enter(spec: SandboxSpec, identity: Identity, control: int, life: int) -> li
         "fds": list(spec.pass_fds),
         "control": control,
         "life": life,
-        "uid": identity.uid,
-        "gid": identity.uid,
+        "uid": None if identity.user_namespace else identity.uid,
+        "gid": None if identity.user_namespace else identity.uid,
         "rlimits": _rlimits(spec.limits),
     }
     interpreter = str(Path(sys.executable).resolve())

@@ -27,7 +27,12 @@ class UidSlot:
     @classmethod
     def take(cls) -> UidSlot:
         """A uid that no other judge holds and under which nothing runs. Raises SandboxUnavailable if none is left."""
-        LOCK_FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            LOCK_FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise SandboxUnavailable(
+                f"The folder {LOCK_FOLDER} cannot be made: {error.strerror}.", "Let root write to it."
+            ) from error
         busy = _uids_in_use()
         for uid in range(FIRST_UID, FIRST_UID + SLOTS):
             if uid in busy:

@@ -56,7 +56,7 @@ def _privileges(pid: int, identity: Identity) -> list[str]:
         mapping = Path(f"/proc/{pid}/uid_map").read_text(encoding="ascii").split()
         if len(mapping) != 3 or mapping[0] != str(NOBODY) or mapping[2] != "1":
             problems.append(f"its uid map is {' '.join(mapping)}")
-    elif status.get("Groups"):
+    if identity.uid is not None and status.get("Groups"):
         problems.append(f"it has the groups {status['Groups']}")
     if status.get("NoNewPrivs") != "1":
         problems.append("it may gain privileges")

@@ -216,12 +216,15 @@ def test_the_job_ends_with_its_first_process() -> None:
         assert marked_processes(mark) == []
 
 
-def test_a_killed_judge_takes_its_job_along() -> None:
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_killed_judge_takes_its_job_along(frozen: bool) -> None:
     mark = f"mark-{secrets.token_hex(8)}"
     judge = f"""
 import time
 from evaluator.sandbox import Sandbox, SandboxSpec, python_command
-Sandbox.start(SandboxSpec(argv=python_command("-c", {SLEEPS!r}, {mark!r})))
+sandbox = Sandbox.start(SandboxSpec(argv=python_command("-c", {SLEEPS!r}, {mark!r})))
+if {frozen}:
+    sandbox.freeze()
 print("started", flush=True)
 time.sleep(600)
 """
@@ -363,6 +366,15 @@ time.sleep(600)
         assert sandbox.inner_pids()[busiest] == int(sandbox.output())
         assert used[busiest] > 0.05
         assert all(seconds < 0.05 for pid, seconds in used.items() if pid != busiest)
+
+
+def test_a_watch_that_fails_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job whose limits nobody looks after must not run on."""
+    with start(SLEEPS) as sandbox:
+        monkeypatch.setattr(sandbox, "_look", lambda job: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            sandbox.wait(10)
+        assert sandbox.members() == []
 
 
 # Starting.
