@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
+from problems import details
 from problems.models import Problem, ProblemVersion, Suite, Type
 
 
@@ -45,5 +46,11 @@ def problem_page(request: HttpRequest, number: int) -> HttpResponse:
     every = list(problem.versions.all())
     asked = request.GET.get("version", "")
     version = next((v for v in every if str(v.number) == asked), every[0] if every else None)
-    context = {"section": "problems", "problem": problem, "version": version, "versions": every}
+    context = {
+        "section": "problems",
+        "problem": problem,
+        "version": version,
+        "versions": every,
+        "details": details.read(version.details) if version else None,
+    }
     return render(request, "problems/problem.html", context)

@@ -12,10 +12,18 @@ class BoardFilter(django_filters.FilterSet):
     """``target`` and ``suite`` always hold one value: rows of different hardware or suites have no common ranking."""
 
     target = django_filters.ModelChoiceFilter(
-        field_name="evaluation__target", to_field_name="name", queryset=Target.objects.all(), empty_label=None
+        field_name="evaluation__target",
+        to_field_name="name",
+        queryset=Target.objects.all(),
+        empty_label=None,
+        label="Target",
     )
     suite = django_filters.ModelChoiceFilter(
-        field_name="evaluation__suite", to_field_name="version", queryset=Suite.objects.all(), empty_label=None
+        field_name="evaluation__suite",
+        to_field_name="version",
+        queryset=Suite.objects.all(),
+        empty_label=None,
+        label="Suite",
     )
     track = django_filters.ChoiceFilter(
         field_name="evaluation__run__track", choices=Track.choices, empty_label="All", label="Track"

@@ -10,15 +10,18 @@ from leaderboard.models import Invitation, RankedModel, Team
 
 
 class TeamForm(forms.ModelForm):
+    link = forms.URLField(label="Home page", required=False, max_length=200, assume_scheme="https")
+
     class Meta:
         model = Team
         fields = ("name", "link")
-        labels = {"link": "Home page"}
         help_texts = {"name": "As it stands on the leaderboard."}
 
 
 class ModelForm(forms.ModelForm):
     """``team`` is given by the address; the name must be new within it."""
+
+    link = forms.URLField(label="Link", required=False, max_length=200, assume_scheme="https")
 
     class Meta:
         model = RankedModel

@@ -28,6 +28,26 @@ CODE_TEXTS: dict[str, str] = {
     Code.NEEDS_RUNTIME: "needs a runtime",
     Code.HARNESS_FAILURE: "our failure",
 }
+CODE_MEANINGS: dict[str, str] = {
+    Code.CORRECT: "every rank delivered what was expected in every trial; a decision on speed follows",
+    Code.WRONG_VALUES: "values differ from the expected ones beyond the tolerance",
+    Code.IMPRECISE: "values differ as they do when a lower precision was used, not as when data is missing",
+    Code.WRONG_STRUCTURE: "type, shape, dtype, device or layout differ, or an input was changed that must not be",
+    Code.INVALID_FILE: "the file is no Python that defines `solution`",
+    Code.COMPILE_ERROR: "the extension in the file does not compile",
+    Code.IMPORT_ERROR: "importing the file fails, or `solution` has another signature",
+    Code.RUNTIME_ERROR: "a rank raised an exception or ended",
+    Code.ILLEGAL_MEMORY_ACCESS: "a kernel read or wrote memory that is not its own",
+    Code.OUT_OF_MEMORY: "a rank needed more memory than there is",
+    Code.DEADLOCK: "ranks wait for each other and none goes on",
+    Code.TOO_SLOW: "a call did not end within its budget although the ranks still worked",
+    Code.RACE: "the result changes from call to call beyond the tolerance",
+    Code.IMPOSSIBLE_TIME: "faster than the roofline allows; held until a person has looked",
+    Code.INTEGRITY: "the file tried to fool the judge; held until a person has looked",
+    Code.NEEDS_MULTICAST: "needs in-switch multicast, which the target does not have; no fault of the file",
+    Code.NEEDS_RUNTIME: "needs a runtime that the target does not have; no fault of the file",
+    Code.HARNESS_FAILURE: "the judge failed, not the file; never counted",
+}
 PHASE_TEXTS: dict[str, str] = {
     Phase.STATIC: "static check",
     Phase.COMPILE: "compiling",

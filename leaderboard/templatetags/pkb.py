@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from django import template
 from django.forms import BoundField, CheckboxInput
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from pygments import highlight
@@ -49,6 +49,12 @@ def words(name: str) -> str:
 
 
 @register.filter
+def breakable(name: str) -> SafeString:
+    """A long identifier that may break after its underscores and nowhere else."""
+    return format_html_join(mark_safe("_<wbr>"), "{}", ((part,) for part in name.split("_")))
+
+
+@register.filter
 def markdown(text: str) -> SafeString:
     """CommonMark with tables; HTML in the text is shown, never interpreted."""
     return mark_safe(_MARKDOWN.render(text))  # noqa: S308 (rendered with html off)
@@ -68,5 +74,8 @@ def day(moment: datetime | None) -> SafeString | str:
         return figures.NONE
     utc = moment.astimezone(UTC)
     return format_html(
-        '<time datetime="{:%Y-%m-%dT%H:%M:%SZ}" title="{:%Y-%m-%d %H:%M:%S} UTC">{:%Y-%m-%d}</time>', utc, utc, utc
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        utc.isoformat(timespec="seconds"),
+        f"{utc:%Y-%m-%d %H:%M:%S}",
+        f"{utc:%Y-%m-%d}",
     )

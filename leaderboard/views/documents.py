@@ -8,7 +8,7 @@ from django.views.decorators.http import require_safe
 
 from evaluator.contract import PROTOCOL_VERSION, Code
 from leaderboard.models import PublishedResult, PublishedResultKind, Target
-from leaderboard.pages.outcome import CODE_TEXTS
+from leaderboard.pages.outcome import CODE_MEANINGS
 from leaderboard.scoring import RANKING_RULE, SCORING_VERSION
 from problems.models import Problem, Suite, Type
 
@@ -20,7 +20,7 @@ def methodology(request: HttpRequest) -> HttpResponse:
         "protocol": PROTOCOL_VERSION,
         "scoring": SCORING_VERSION,
         "rule": RANKING_RULE,
-        "codes": [(code.value, CODE_TEXTS[code]) for code in Code],
+        "codes": [(code.value, CODE_MEANINGS[code]) for code in Code],
         "targets": Target.objects.all(),
     }
     return render(request, "documents/methodology.html", context)

@@ -1,0 +1,145 @@
+"""The details of a problem version, as the manifest holds them, in the words of its page.
+
+``ProblemVersion.details`` comes from ``problems/suite/manifest.json``; versions from other manifests may lack parts,
+which then are left out of the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_RULES = {
+    "exact": "exact, bit for bit",
+    "tolerance": "within the tolerance",
+    "validity": "any value that obeys the rule of the statement",
+    "unspecified": "not compared",
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An argument or an output of the example: its name, what it is on rank 0, and how it differs between ranks."""
+
+    name: str
+    value: str
+    by_rank: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Least work of the most loaded rank for one call; ``flops`` and bytes as text with units."""
+
+    shape: str
+    world_size: int
+    dtype: str
+    flops: str
+    hbm: str
+    sent: str
+    received: str
+    floor: str
+
+
+@dataclass(frozen=True)
+class Details:
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    example: str
+    sizes: list[tuple[str, str]]
+    draws: list[tuple[str, str, str]]
+    hidden: str
+    hazards: list[str]
+    tolerances: list[tuple[str, str, str]]
+    costs: list[Cost]
+    undefined: list[tuple[str, str]]
+
+
+def read(details: Mapping[str, Any]) -> Details:
+    """Everything that the page shows of ``details``."""
+    return Details(
+        inputs=[_input(entry, details) for entry in details.get("inputs", [])],
+        outputs=[_output(entry) for entry in details.get("outputs", [])],
+        example=_example(details.get("example", {})),
+        sizes=[(device.upper(), _sizes(sizes)) for device, sizes in details.get("sizes", {}).items()],
+        draws=[(name, *_kind(sentence)) for name, sentence in details.get("draws", {}).items()],
+        hidden=details.get("hidden_property", ""),
+        hazards=list(details.get("hazards", [])),
+        tolerances=[_tolerance(dtype, values) for dtype, values in details.get("tolerances", {}).items()],
+        costs=[_cost(entry) for entry in details.get("costs", [])],
+        undefined=[(world, reason) for world, reason in details.get("world_sizes", {}).items() if reason],
+    )
+
+
+def _input(entry: Mapping[str, Any], details: Mapping[str, Any]) -> Tensor:
+    name = entry["name"]
+    notes = [
+        "the same on every rank" if entry.get("replicated") else "",
+        "may be changed" if name in details.get("may_mutate", []) else "",
+        "the output may share its memory" if name in details.get("may_alias", []) else "",
+    ]
+    by_rank = "; ".join(f"rank {rank}: {_value(v)}" for rank, v in enumerate(entry.get("value_by_rank", [])))
+    return Tensor(name, _value(entry["value"]), by_rank, ", ".join(filter(None, notes)))
+
+
+def _output(entry: Mapping[str, Any]) -> Tensor:
+    by_rank = "; ".join(
+        f"rank {rank}: {_shape(shape) if shape is not None else 'none'}"
+        for rank, shape in enumerate(entry.get("shape_by_rank", []))
+    )
+    value = f"{_value(entry)}{' on the host' if entry.get('device') == 'cpu' else ''}"
+    return Tensor(entry["path"], value, by_rank, _RULES.get(entry["rule"], entry["rule"]))
+
+
+def _value(value: Any) -> str:
+    """A tensor as shape and dtype, a module or group by what it is, a list by its items, anything else as Python."""
+    if isinstance(value, Mapping):
+        if "shape" in value:
+            dtype = "run dtype" if value["dtype"] == "run" else value["dtype"]
+            return " ".join(filter(None, (_shape(value["shape"]), dtype, value.get("layout", ""))))
+        if "module" in value:
+            return f"{value['module']} with weight {_shape(value['weight'])}{' and bias' if value.get('bias') else ''}"
+        if "group" in value:
+            return f"process group; the world is cut into {value['group']}"
+    if isinstance(value, list):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    return repr(value)
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{letter} = {size:,}" for letter, size in sizes.items())
+
+
+def _example(example: Mapping[str, Any]) -> str:
+    if not example:
+        return ""
+    return f"{example['world_size']} ranks, run dtype {example['dtype']}, {_sizes(example['sizes'])}"
+
+
+def _kind(sentence: str) -> tuple[str, str]:
+    kind, _, what = sentence.partition(": ")
+    return kind, what
+
+
+def _tolerance(dtype: str, values: Mapping[str, float | None]) -> tuple[str, str, str]:
+    rms, units = (values[name] for name in ("rms", "units"))
+    return dtype, "not bounded" if rms is None else f"{rms:.3g}", f"{units:.3g}"
+
+
+def _cost(entry: Mapping[str, Any]) -> Cost:
+    flops = ", ".join(f"{_amount(number, 'flop')} {unit}" for unit, number in entry["flops"].items())
+    bytes_ = {name: _amount(entry[name], "B") for name in ("hbm", "sent", "received", "floor")}
+    return Cost(entry["shape"].upper(), entry["world_size"], entry["dtype"], flops or "–", **bytes_)
+
+
+def _amount(number: float, unit: str) -> str:
+    """Three significant digits with a decimal prefix: 4194300 -> '4.19 MB'."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= factor:
+            return f"{number / factor:.3g} {prefix}{unit}"
+    return f"{number:.3g} {unit}"
