@@ -18,6 +18,7 @@ BUSY = 0.2  # share of one CPU above which a job counts as computing
 
 READ_ONLY, NO_ACCESS, NOT_PERMITTED = 30, 13, 1
 NETWORK_ERRNOS = {-5, -3, -2, 97, 99, 100, 101, 111, 113}  # of getaddrinfo and connect without a network
+_NETWORK_WORDS = ("name or service not known", "temporary failure in name resolution", "network is unreachable")
 
 _CODES = {Phase.COMPILE: Code.COMPILE_ERROR, Phase.IMPORT: Code.IMPORT_ERROR, Phase.READY: Code.IMPORT_ERROR}
 _STEPS = {Phase.COMPILE: "compiling the file", Phase.IMPORT: "importing the file", Phase.READY: "finding solution"}
@@ -69,8 +70,14 @@ def _failed(launch: Launch, end: Endpoint, phase: Phase) -> Fault:
     """A rank raised or ended. Its peers mostly wait for it now, so they are asked where they stand."""
     launch.thaw()
     launch.collect(OTHERS_SECONDS, phase)
-    if end.closed and end.status is None:
+    if any(other.closed and other.status is None for other in launch.ends):
         launch.collect(EXIT_SECONDS, phase, until="exits")
+    # A process that ends breaks its connections, which its peers may report before its end is seen.
+    ended = [other for other in launch.ends if other.closed or other.status is not None]
+    if ended and end not in ended:
+        end.state.primary = False
+        end = ended[0]
+        end.state.primary = True
     _dump(launch, phase)
     if end.error is not None:
         return _raised(end, end.error, phase)
@@ -114,7 +121,7 @@ def _raised(end: Endpoint, error: Error, phase: Phase) -> Fault:
 def _hints(error: Error) -> tuple[str, ...]:
     if error.errno in (READ_ONLY, NO_ACCESS, NOT_PERMITTED):
         return (_HINT_FILES,)
-    if error.errno in NETWORK_ERRNOS or error.type == "gaierror":
+    if error.errno in NETWORK_ERRNOS or any(words in error.message.lower() for words in _NETWORK_WORDS):
         return (_HINT_NETWORK,)
     if error.type == "ModuleNotFoundError":
         return ("Submissions may import the standard library, torch with what it brings, and utils.cuda_helpers.",)
@@ -132,7 +139,11 @@ def _stuck(launch: Launch, phase: Phase, seconds: float) -> Fault:
     computing = used > BUSY * elapsed
     what = _STEPS.get(phase, "a call")
     table = _table(launch)
-    verdict = "the ranks were still computing" if computing else "nobody was computing: the ranks wait for each other"
+    verdict = (
+        "the ranks were still computing"
+        if computing
+        else "nobody was computing: they wait for something that never comes"
+    )
     return Fault(
         Code.TOO_SLOW if computing else Code.DEADLOCK,
         f"{what.capitalize()} did not end within {seconds:.0f} s; {verdict}. {table}"[:1_000],

@@ -233,7 +233,8 @@ class Evaluation:
             raise Fault(
                 Code.IMPOSSIBLE_TIME,
                 f"A call took {measured.candidate_seconds * 1e6:.1f} µs, less than the "
-                f"{limit.overlap_seconds * 1e6:.1f} µs that the {limit.limited_by} of {self.target.title} needs. The result is held for review.",
+                f"{limit.overlap_seconds * 1e6:.1f} µs that the {limit.limited_by} of {self.target.title} needs. "
+                "The result is held for review.",
             )
 
     # Probes and census.

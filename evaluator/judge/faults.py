@@ -89,7 +89,7 @@ _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*$", re.MULTILINE)
 
 
 def where(dump: str) -> str:
-    """Where a rank stood by its faulthandler dump: "solution.py:12 in solution, in all_reduce (distributed_c10d.py:30)".
+    """Where a rank stood by its faulthandler dump: "solution.py:9 in solution, in all_reduce (distributed_c10d.py:30)".
 
     The thread that runs the submission's call is the one whose stack holds this runner; empty if none does.
     """

@@ -122,9 +122,9 @@ class DictNode:
 
 @dataclass(frozen=True)
 class OtherNode:
-    """An object of another class, or something that could not be described."""
+    """An object of another class, or something that could not be described: in words."""
 
-    class_name: str
+    words: str
 
 
 Node = TensorNode | ValueNode | SequenceNode | DictNode | OtherNode
@@ -162,7 +162,7 @@ class _Structure:
                     pairs = [(str(key), self.node(item, depth + 1)) for key, item in _listed(described)]
                     return DictNode(tuple(pairs))
                 case "other":
-                    return OtherNode(str(described["class"])[:200])
+                    return OtherNode(str(described["words"])[:200])
                 case _:
                     raise BadFrame("output described with an unknown kind of part")
         except BadFrame:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from evaluator.judge.checks import RankCheck
+from evaluator.judge.trials import Trial
 from problems.suite.base import Args, Case, Close, Expected, Leaf, Problem
 from problems.suite.compare import compare, error_of, scale
 
@@ -99,6 +100,14 @@ def missing_share(problem: Problem, case: Case, arguments: list[Args], checks: l
             if check.rank not in found and what[0] in (None, check.rank) and _agrees(problem, case, check, expected):
                 found[check.rank] = what[1]
     return found
+
+
+def earlier_output(problem: Problem, checks: list[RankCheck], earlier: Sequence[Trial]) -> str:
+    """Name of the earlier trial whose expected outputs all failed ranks have delivered again; "" if there is none."""
+    for trial in earlier:
+        if all(_agrees(problem, trial.case, check, trial.expected) for check in checks):
+            return trial.name
+    return ""
 
 
 def _hypotheses(

@@ -62,6 +62,8 @@ class Record:
     def phase(self, phase: Phase, note: str = "") -> Iterator[list[str]]:
         """Runs a phase. A fault inside marks it failed; what is put into the list becomes its detail."""
         self._phase = phase
+        for state in self.ranks:
+            state.reached = phase
         self.step(0, 0, note)
         begin = time.monotonic()
         detail: list[str] = []

@@ -130,7 +130,7 @@ def describe_node(node: Node) -> str:
         case DictNode():
             return f"a dict with the keys {sorted(key for key, _ in node.items)[:20]}"
         case OtherNode():
-            return f"an object of {node.class_name}"
+            return node.words
 
 
 def _tensor_words(shape: tuple[int, ...], dtype: torch.dtype) -> str:

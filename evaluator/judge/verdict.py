@@ -10,7 +10,7 @@ import torch
 from evaluator.contract import CaseResult, Code
 from evaluator.judge.checks import RankCheck
 from evaluator.judge.faults import Fault, RankState, clip
-from evaluator.judge.patterns import describe_mask, lower_precision, missing_share
+from evaluator.judge.patterns import describe_mask, earlier_output, lower_precision, missing_share
 from evaluator.judge.trials import TrialResult
 from problems.suite.base import Problem
 
@@ -65,15 +65,25 @@ def fault_of_trials(problem: Problem, results: Sequence[TrialResult], ranks: Seq
         first = next(check for check in failed if check.structure)
         sentences = "; ".join(dict.fromkeys(first.structure))
         return Fault(Code.WRONG_STRUCTURE, f"Rank {first.rank}{where}: {sentences}."[:1_000], normalised=sentences)
-    return _fault_of_values(problem, result, failed, where, ranks)
+    earlier = earlier_output(problem, failed, [r.trial for r in results[: results.index(result)]])
+    return _fault_of_values(problem, result, failed, where, ranks, earlier)
 
 
 def _fault_of_values(
-    problem: Problem, result: TrialResult, failed: list[RankCheck], where: str, ranks: Sequence[RankState]
+    problem: Problem,
+    result: TrialResult,
+    failed: list[RankCheck],
+    where: str,
+    ranks: Sequence[RankState],
+    earlier: str,
 ) -> Fault:
     case = result.trial.case
     precision = lower_precision(case, failed)
-    shares = {} if precision else missing_share(problem, case, result.trial.arguments, failed)
+    shares: dict[int, str] = {}
+    if earlier:
+        shares = {check.rank: f"the output of the trial {earlier!r}, which had other inputs" for check in failed}
+    elif not precision:
+        shares = missing_share(problem, case, result.trial.arguments, failed)
     for check in failed:
         ranks[check.rank].pattern = clip(shares.get(check.rank) or _pattern(check))
         ranks[check.rank].primary = check is failed[0]
@@ -112,7 +122,7 @@ def _which(result: TrialResult, *, passed_public: bool) -> str:
 def _pattern(check: RankCheck) -> str:
     """Where the first refused tensor of a rank is wrong."""
     pair, value, comparison = check.refused[0]
-    if comparison.bad is None:
+    if comparison.bad is None or not bool(comparison.bad.any()):
         return f"{pair.path}: {comparison.message}"
     zeros = bool((value == 0).all()) and not bool((pair.leaf.value == 0).all()) if value.numel() else False
     place = describe_mask(comparison.bad)
@@ -121,8 +131,8 @@ def _pattern(check: RankCheck) -> str:
 
 def _numbers(check: RankCheck) -> str:
     pair, value, comparison = check.refused[0]
-    if comparison.bad is None:
-        return comparison.message or f"{pair.path} is not valid"
+    if comparison.bad is None or not bool(comparison.bad.any()):
+        return f"{pair.path}: {comparison.message or 'not valid'}"
     share = comparison.bad_fraction
     text = (
         f"{share:.2%} of {pair.path} is bad"

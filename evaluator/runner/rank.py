@@ -1,7 +1,8 @@
 """The life of one rank: process group, import of the submission, calls, until the judge ends it.
 
 Told to the judge, each message with the nonce it answers: initialised, compiled, imported, ready, prepared, done, or
-error with what went wrong. The judge decides by bytes and by its own clock; the order of messages in this file is its protocol, not a wall.
+error with what went wrong. The judge decides by bytes and by its own clock; the order of
+messages in this file is its protocol, not a wall.
 """
 
 from __future__ import annotations
@@ -114,13 +115,13 @@ class Rank:
                     case other:
                         raise ValueError(f"unknown message {other!r}")
             except TooLarge as error:
-                answer = {"is": "done", "output": {"t": "other", "class": str(error)}}
+                answer = {"is": "done", "output": {"t": "other", "words": str(error)}}
             except BaseException as error:
                 answer = {"is": "error", **describe(error, self.path)}
             try:
                 send(self.channel, {**answer, "nonce": nonce})
             except BadFrame:
-                large = {"t": "other", "class": "a structure too large to describe"}
+                large = {"t": "other", "words": "a structure too large to describe"}
                 send(self.channel, {"is": "done", "output": large, "nonce": nonce})
 
     def run_file(self, code: CodeType) -> ModuleType:

@@ -10,7 +10,7 @@ Argument nodes ("t" is the kind):
   list, tuple  items;   linear  weight, bias (nodes);   group  index of the launch's partitions
 Output nodes:
   tensor  dtype, shape, class, device, layout, overlap, extra (attributes set on it), alias (offset in the input region)
-  value, float as above with class;   list, tuple, dict  items and class;   other  class
+  value, float as above;   list, tuple, dict  items;   other  words that say what it is
 """
 
 from __future__ import annotations
@@ -118,20 +118,20 @@ class _Delivery:
         self.nodes += 1
         kind = type(value)
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
-            return {"t": "other", "class": "a structure too large to describe"}
+            return {"t": "other", "words": "a structure too large to describe"}
         if kind is _Tensor:
             return self.tensor(value)
         if value is None or kind is bool or (kind is int and abs(value) < 2**63):
-            return {"t": "value", "class": kind.__name__, "v": value}
+            return {"t": "value", "v": value}
         if kind is str:
-            return {"t": "value", "class": "str", "v": str(value)[:1024]}
+            return {"t": "value", "v": str(value)[:1024]}
         if kind is float:
-            return {"t": "float", "class": "float", "v": value.hex()}
+            return {"t": "float", "v": value.hex()}
         if kind in (list, tuple):
             return {"t": kind.__name__, "items": [self.node(item, depth + 1) for item in value]}
         if kind is dict:
             return {"t": "dict", "items": [[str(key)[:200], self.node(item, depth + 1)] for key, item in value.items()]}
-        return {"t": "other", "class": f"{kind.__module__}.{kind.__qualname__}"[:200]}
+        return {"t": "other", "words": f"an object of {kind.__module__}.{kind.__qualname__}"[:200]}
 
     def tensor(self, value: torch.Tensor) -> dict[str, Any]:
         dense = value.layout is torch.strided and value.device.type == "cpu"

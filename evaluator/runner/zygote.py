@@ -12,11 +12,11 @@ Told to the judge: up (torch is imported), exit (a rank ended, with status), cle
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
 import selectors
-import shutil
 import signal
 import socket
 import sys
@@ -69,7 +69,7 @@ class Zygote:
             case "clear":
                 self.reap()
                 for folder in command["folders"]:
-                    empty(Path(folder), keep=command["keep"])
+                    empty(folder, keep=command["keep"])
                 send(self.control, {"is": "cleared", "nonce": command["nonce"]})
             case other:
                 raise ValueError(f"unknown command {other!r}")
@@ -104,15 +104,29 @@ class Zygote:
             send(self.control, {"is": "exit", "launch": launch, "rank": rank, "status": code})
 
 
-def empty(folder: Path, *, keep: list[str]) -> None:
-    """Removes everything in a folder but the entries named in ``keep``; a rank may have made any mess there."""
-    for entry in folder.iterdir():
-        if str(entry) in keep:
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)
+def empty(folder: str, *, keep: list[str]) -> None:
+    """Removes what lies in a folder but the paths in ``keep`` and what is mounted there (the runtime may be).
+
+    A rank may have made any mess in it: what cannot be removed stays.
+    """
+    device = Path(folder).stat().st_dev
+    found, waiting = [], [folder]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.path in keep or entry.stat(follow_symlinks=False).st_dev != device:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    with contextlib.suppress(OSError):
+                        Path(entry.path).chmod(0o700)
+                    found.append(entry.path)
+                    waiting.append(entry.path)
+                else:
+                    with contextlib.suppress(OSError):
+                        Path(entry.path).unlink()
+    for path in reversed(found):  # parents were found before what is in them
+        with contextlib.suppress(OSError):
+            Path(path).rmdir()
 
 
 def main() -> None:

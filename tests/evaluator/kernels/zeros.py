@@ -1,4 +1,5 @@
 # expect: wrong_values
+# message: all zeros
 import torch
 
 

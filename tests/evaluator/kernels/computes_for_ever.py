@@ -1,0 +1,7 @@
+# expect: too_slow
+# message: still computing
+# call_seconds: 3
+def solution(A_local, B_local):
+    n = 0
+    while True:
+        n += 1

@@ -1,0 +1,7 @@
+# expect: runtime_error
+# message: exit status 0
+import os
+
+
+def solution(A_local, B_local):
+    os._exit(0)

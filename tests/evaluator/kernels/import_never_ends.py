@@ -1,0 +1,10 @@
+# expect: deadlock
+# message: Importing the file did not end
+# ready_seconds: 3
+import threading
+
+threading.Event().wait()
+
+
+def solution(A_local, B_local):
+    return None

@@ -1,0 +1,7 @@
+# expect: import_error
+# message: No module named 'evaluator'
+import evaluator.judge
+
+
+def solution(A_local, B_local):
+    return evaluator

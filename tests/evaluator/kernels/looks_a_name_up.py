@@ -1,0 +1,7 @@
+# expect: runtime_error
+# hint: no network
+import urllib.request
+
+
+def solution(A_local, B_local):
+    urllib.request.urlopen("http://example.org/", timeout=2)

@@ -1,0 +1,9 @@
+# expect: wrong_structure
+# message: Rank 3: output: expected a tensor.*, received None
+import torch.distributed as dist
+
+
+def solution(A_local, B_local):
+    C = A_local @ B_local
+    dist.all_reduce(C)
+    return None if dist.get_rank() == 3 else C

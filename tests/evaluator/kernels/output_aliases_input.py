@@ -1,0 +1,9 @@
+# expect: wrong_structure
+# problem: 1
+# message: lies in the memory of the input
+import torch.distributed as dist
+
+
+def solution(tensor):
+    dist.all_reduce(tensor)
+    return tensor

@@ -1,0 +1,4 @@
+# expect: wrong_values
+# message: only this rank's own share
+def solution(A_local, B_local):
+    return A_local @ B_local

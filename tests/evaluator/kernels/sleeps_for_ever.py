@@ -1,0 +1,8 @@
+# expect: deadlock
+# message: solution\.py:\d+ in solution
+# call_seconds: 3
+import time
+
+
+def solution(A_local, B_local):
+    time.sleep(1e6)

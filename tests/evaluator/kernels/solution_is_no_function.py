@@ -1,0 +1,3 @@
+# expect: import_error
+# message: solution is a int, not a function
+solution = 13

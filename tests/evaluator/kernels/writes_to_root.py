@@ -1,0 +1,7 @@
+# expect: runtime_error
+# hint: read-only
+from pathlib import Path
+
+
+def solution(A_local, B_local):
+    Path("/note").write_text("x")
