@@ -17,6 +17,7 @@ from pathlib import Path
 
 from launcher import chromium, environment
 from launcher.console import Refusal, say
+from pkbsite import environment as settings
 
 ROOT = environment.ROOT
 DESCRIPTION = """\
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--postgres", action="store_true", help="run the selected tests on PostgreSQL, not on SQLite")
     options, selection = parser.parse_known_args(arguments)
     interpreter = environment.prepare("dev")
-    env = {**os.environ, "PYTHONUNBUFFERED": "1", **browser(options.quick)}
+    env = {**_clean_environment(), **browser(options.quick)}
     checks = Checks(interpreter, env)
     started = time.monotonic()
     if not selection and not options.postgres:
@@ -114,6 +115,12 @@ def main(arguments: Sequence[str]) -> int:
         say(f"Failed: {', '.join(checks.failed)}")
     say(str(checks.counts))
     return 1 if checks.failed else 0
+
+
+def _clean_environment() -> dict[str, str]:
+    """The user's environment without the settings of a site: no test may touch the database of one."""
+    inherited = {name: value for name, value in os.environ.items() if name not in settings.BY_NAME}
+    return {**inherited, "DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONUNBUFFERED": "1"}
 
 
 def browser(quick: bool) -> dict[str, str]:

@@ -56,12 +56,18 @@ class Site:
             "SITE_URL": self.address,
             "LOG_FORMAT": "console",
         }
-        fixed = {"PKB_DATA": str(self.data.path), "REDIS_URL": self.redis_url, "PYTHONUNBUFFERED": "1"}
+        fixed = {
+            "DJANGO_SETTINGS_MODULE": "pkbsite.settings",
+            "PKB_DATA": str(self.data.path),
+            "REDIS_URL": self.redis_url,
+            "PYTHONUNBUFFERED": "1",
+        }
         return {**chosen, **os.environ, **fixed}
 
     def worker_environment(self, names: Sequence[str]) -> dict[str, str]:
         """Environment of the evaluation worker: of the site's settings only those in ``names``, as on a GPU host."""
-        site_settings = set(settings.BY_NAME) - set(names)
+        # Celery loads Django by itself where the last of these is set.
+        site_settings = (set(settings.BY_NAME) - set(names)) | {"DJANGO_SETTINGS_MODULE"}
         inherited = {name: value for name, value in os.environ.items() if name not in site_settings}
         chosen = {
             "LOG_FORMAT": os.environ.get("LOG_FORMAT", "console"),
@@ -138,15 +144,8 @@ def _run(site: Site, watcher: Supervisor, *, demo: bool) -> NoReturn:
 
 def _prepare_database(site: Site) -> None:
     """Bring database, suite and static files up to date and register the worker; on a new site, make the admin."""
-    for command in (
-        ("migrate", "--no-input"),
-        ("load_suite",),
-        ("collectstatic", "--no-input"),
-        ("register_worker", WORKER_NAME, "--target", TARGET, "--given-key"),
-    ):
-        _manage(site, *command)
-    if admin := _manage(site, "first_admin"):
-        say(f"  {admin}")
+    for line in _manage(site, "prepare", "--worker", WORKER_NAME, "--target", TARGET).splitlines():
+        say(f"  {line}")
 
 
 def _manage(site: Site, *arguments: str, show: bool = False) -> str:

@@ -11,6 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from leaderboard.models import Target, User, Worker
+from problems.models import Problem
 
 pytestmark = pytest.mark.django_db
 
@@ -79,3 +80,13 @@ def test_bad_input_is_refused_with_a_sentence(
     with pytest.raises(CommandError, match=sentence):
         run("register_worker", *arguments)
     assert not Worker.objects.exists()
+
+
+def test_preparing_twice_changes_nothing_the_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PKB_WORKER_KEY", "ab" * 32)
+    arguments = ("prepare", "--skip-static", "--worker", "local", "--target", "cpu-gloo")
+    assert "one-time password" in run(*arguments)
+    before = (Target.objects.count(), Problem.objects.count(), Worker.objects.count(), User.objects.count())
+    assert min(before) > 0
+    assert "one-time password" not in run(*arguments)
+    assert before == (Target.objects.count(), Problem.objects.count(), Worker.objects.count(), User.objects.count())

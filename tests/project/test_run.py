@@ -56,7 +56,12 @@ class Run:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    left_out = shutil.ignore_patterns(".git", ".venv", "data", "staticfiles", "__pycache__", ".*_cache", "tests")
+    not_needed = {"data", "staticfiles", "tests"}
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        hidden = {name for name in names if name.startswith(".") or name == "__pycache__"}
+        return hidden | (not_needed & set(names) if Path(folder) == ROOT else set())
+
     return Path(shutil.copytree(ROOT, tmp_path / "checkout", ignore=left_out))
 
 
