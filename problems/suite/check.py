@@ -267,7 +267,7 @@ def _size(elements: int, dtype: torch.dtype) -> float:
 
 
 def _needed(tried: Trial, rank: int) -> float:
-    """Bytes of the distinct values of bit-exact float outputs that the rank does not hold itself, at most all inputs."""
+    """Bytes of distinct values of bit-exact float outputs that the rank does not hold itself, at most all inputs."""
     alone = [args if r == rank else tried.blank(args) for r, args in enumerate(tried.args)]
     lost = dict(leaves(tried.problem.oracle(tried.case, alone)[rank]))
     held = [x.to(torch.float64).flatten() for x in tensors(tried.args[rank]) if x.is_floating_point()]
@@ -300,8 +300,8 @@ def _time_reference(problem: Problem, group: Ranks) -> float:
 def table_entry(proof: Proof) -> dict[str, Any]:
     """Entry of the calibration table: run dtype -> world size -> figures, and the waivers that were needed.
 
-    ``rms`` and ``element`` are the tolerance; ``honest`` (largest) and ``cheat`` (smallest, waived ones aside) are errors
-    in units of it, null where the comparison is exact. The margins are 1 / honest and cheat.
+    ``rms`` and ``element`` are the tolerance; ``honest`` (largest) and ``cheat`` (smallest), waived ones aside, are
+    errors in units of it, null where the comparison is exact. The margins are 1 / honest and cheat.
     """
     entry: dict[str, Any] = {}
     for row in sorted(proof.rows, key=lambda row: (dtype_name(row.dtype), row.world_size)):
