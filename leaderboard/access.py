@@ -35,6 +35,11 @@ def is_member(user: User, team: Team) -> bool:
     return bool(user.is_authenticated) and Membership.objects.filter(user=user, team=team).exists()
 
 
+def is_inside(user: User, team: Team) -> bool:
+    """Whether ``user`` sees what is the team's own: its members and staff."""
+    return bool(user.is_staff) or is_member(user, team)
+
+
 def run_for_viewer(user: User, public_id: str) -> Run:
     """A run whose result ``user`` may see. A withdrawn one stays as a tombstone: its page says no more than that."""
     runs = Run.objects.visible_to(user).select_related("model", "team", "created_by")
@@ -53,14 +58,14 @@ def submission_for_viewer(user: User, public_id: str) -> Submission:
         Submission.objects.select_related("run__model", "run__team", "problem", "source"), public_id=public_id
     )
     visible = Run.objects.visible_to(user).filter(pk=submission.run_id).exists()
-    if not visible or (submission.run.state == RunState.WITHDRAWN and not _inside(user, submission.run.team)):
+    if not visible or (submission.run.state == RunState.WITHDRAWN and not is_inside(user, submission.run.team)):
         raise Http404
     return submission
 
 
 def may_see_source(user: User, submission: Submission) -> bool:
     """Whether the file itself may be shown: to the team and staff, to everybody where the run says so."""
-    return submission.run.source_visibility == SourceVisibility.PUBLIC or _inside(user, submission.run.team)
+    return submission.run.source_visibility == SourceVisibility.PUBLIC or is_inside(user, submission.run.team)
 
 
 def source_for_viewer(user: User, public_id: str) -> Submission:
@@ -109,7 +114,3 @@ def team_for_owner(user: User, slug: str) -> Team:
 def invitation_for_owner(user: User, slug: str, invitation_id: int) -> Invitation:
     """An open invitation to a team that ``user`` may change."""
     return get_object_or_404(Invitation.objects.open(), team=team_for_owner(user, slug), pk=invitation_id)
-
-
-def _inside(user: User, team: Team) -> bool:
-    return bool(user.is_staff) or is_member(user, team)

@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import Prefetch, QuerySet
 
 from evaluator.contract import Code
-from leaderboard.access import is_member
+from leaderboard.access import is_inside, is_member
 from leaderboard.models import (
     Attempt,
     AttemptState,
@@ -18,6 +18,7 @@ from leaderboard.models import (
     EvaluationScore,
     EvaluationState,
     Run,
+    RunState,
     Submission,
     Verdict,
 )
@@ -98,7 +99,12 @@ class RunPage:
 
 
 def read(run: Run, user: Any, evaluation_id: str = "") -> RunPage:
-    """The page of ``run``, for its evaluation ``evaluation_id`` or else the newest one."""
+    """The page of ``run``, for its evaluation ``evaluation_id`` or else the newest one.
+
+    Of a withdrawn run, people outside its team see the tombstone: no evaluation, no answers.
+    """
+    if run.state == RunState.WITHDRAWN and not is_inside(user, run.team):
+        return RunPage(run, member=False)
     evaluations = list(run.evaluations.select_related("target", "suite").order_by("-created_at"))
     chosen = next((e for e in evaluations if e.public_id == evaluation_id), evaluations[0] if evaluations else None)
     member = is_member(user, run.team)

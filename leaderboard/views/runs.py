@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from leaderboard import lifecycle
 from leaderboard.access import run_for_member, run_for_viewer
+from leaderboard.forms import posted
 from leaderboard.forms.runs import WithdrawForm
 from leaderboard.pages import run as reading
 
@@ -46,7 +47,7 @@ def run_cancel(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def run_withdraw(request: HttpRequest, run_id: str) -> HttpResponse:
     run = run_for_member(request.user, run_id)
-    form = WithdrawForm(request.POST or None)
+    form = WithdrawForm(posted(request))
     if not form.is_valid():
         return render(request, "leaderboard/run_withdraw.html", {"run": run, "form": form})
     if lifecycle.withdraw_run(run, request.user, reason=form.cleaned_data["reason"]):

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods
 
 from leaderboard import intake
 from leaderboard.access import upload_for_owner
+from leaderboard.forms import posted
 from leaderboard.forms.submit import DeclarationForm, UploadForm
 from leaderboard.models import Team, Upload, UploadState
 from leaderboard.pages import models
@@ -47,7 +48,7 @@ def preview(request: HttpRequest, upload_id: UUID) -> HttpResponse:
         return redirect("run", upload.run.public_id)
     if suite is None:
         return redirect("submit")
-    form = DeclarationForm(request.POST or None, user=request.user, initial=reading.first_guess(upload))
+    form = DeclarationForm(posted(request), user=request.user, initial=reading.first_guess(upload))
     if form.is_valid():
         try:
             run = intake.confirm(upload, form.declaration(), user=request.user, suite=suite)

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from leaderboard import membership
 from leaderboard.access import invitation_for_owner, team_for_member, team_for_owner, team_for_viewer
+from leaderboard.forms import posted
 from leaderboard.forms.teams import InvitationForm, ModelForm, TeamForm
 from leaderboard.models import Team
 from leaderboard.pages import teams as reading
@@ -34,7 +35,7 @@ def team_page(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "POST"])
 def team_create(request: HttpRequest) -> HttpResponse:
-    form = TeamForm(request.POST or None)
+    form = TeamForm(posted(request))
     if form.is_valid():
         team = membership.found_team(request.user, name=form.cleaned_data["name"], link=form.cleaned_data["link"])
         messages.success(request, f"The team {team} exists, and you own it.")
@@ -46,7 +47,7 @@ def team_create(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def model_create(request: HttpRequest, slug: str) -> HttpResponse:
     team = team_for_member(request.user, slug)
-    form = ModelForm(request.POST or None, team=team)
+    form = ModelForm(posted(request), team=team)
     if form.is_valid():
         model = membership.enter_model(request.user, team, **form.cleaned_data)
         messages.success(request, f"{model} can now be chosen when you submit.")
