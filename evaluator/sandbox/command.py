@@ -141,13 +141,12 @@ def _kernel_filesystems(layout: Layout, spec: SandboxSpec) -> None:
 
 
 def _runtime(layout: Layout, runtime: Runtime) -> None:
-    """The interpreter and its packages; the project's own folder is covered first in case a tree above contains it."""
-    if any(PROJECT_ROOT.is_relative_to(tree) for tree in (*SYSTEM_TREES, *CUDA_TREES)):
+    """The interpreter and its packages. The project's own folder is covered in case a tree before it contains it."""
+    layout.bind(runtime.prefix, runtime.prefix)
+    if any(PROJECT_ROOT.is_relative_to(tree) for tree in (*SYSTEM_TREES, *CUDA_TREES, runtime.prefix)):
         layout.memory(PROJECT_ROOT, "0755", HIDING_BYTES)
-    for tree in runtime.trees:
-        layout.bind(tree, tree)
-    for file in runtime.files:
-        layout.bind(file, file)
+    for path in (*runtime.packages, *runtime.files):
+        layout.bind(path, path)
     for content, place in runtime.links:
         layout.link(content, place)
     for entry in runtime.hidden:

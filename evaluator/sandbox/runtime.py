@@ -6,6 +6,7 @@ import shutil
 import site
 import sys
 import sysconfig
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,8 +25,8 @@ TOOLS = ("ninja",)  # programs of the virtual environment that extension builds 
 class Runtime:
     """Paths of this interpreter, all bound at their own place: elsewhere Python silently loads another libpython."""
 
-    executable: Path  # as started: inside a virtual environment a link
-    trees: tuple[Path, ...]  # interpreter prefix and site-packages
+    prefix: Path  # of the interpreter, with its standard library
+    packages: tuple[Path, ...]  # folders of site-packages
     files: tuple[Path, ...]  # pyvenv.cfg, tools
     links: tuple[tuple[str, Path], ...]  # (content, place): the links that lead to the interpreter
     hidden: tuple[Path, ...]  # parts of the above that must not be seen
@@ -33,36 +34,43 @@ class Runtime:
 
 def python_command(*arguments: str) -> tuple[str, ...]:
     """Command for Python inside a sandbox: this interpreter, no user site, no script directory on the path."""
-    return (str(Path(sys.executable)), "-P", "-s", "-B", *arguments)
+    return (sys.executable, "-P", "-s", "-B", *arguments)
 
 
 @lru_cache(maxsize=1)
 def current_runtime() -> Runtime:
     """The runtime of the interpreter that runs this, found once per process."""
-    executable = Path(sys.executable)
-    site_packages = [Path(p) for p in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))]
-    if sys.prefix == sys.base_prefix:  # a distribution may keep its packages apart (dist-packages)
-        site_packages += [Path(p) for p in site.getsitepackages() if Path(p) not in site_packages]
-    site_packages = [p for p in site_packages if p.is_dir()]
+    executable, prefix = Path(sys.executable), Path(sys.base_prefix)
+    packages = _folders([*map(sysconfig.get_path, ("purelib", "platlib")), *site.getsitepackages()])
+    base = {"base": sys.base_prefix, "platbase": sys.base_prefix}
+    searched = _folders([*map(str, packages), *(sysconfig.get_path(p, vars=base) for p in ("purelib", "platlib"))])
     files = [Path(sys.prefix) / "pyvenv.cfg"] if sys.prefix != sys.base_prefix else []
     files += [executable.parent / tool for tool in TOOLS if (executable.parent / tool).is_file()]
+    shown = [prefix, *packages, *map(Path, SYSTEM_TREES)]
     return Runtime(
-        executable=executable,
-        trees=(Path(sys.base_prefix), *site_packages),
-        files=tuple(files),
-        links=tuple(_links(executable)) if sys.prefix != sys.base_prefix else (),
-        hidden=tuple(entry for folder in site_packages for entry in project_entries(folder)),
+        prefix=prefix,
+        packages=tuple(packages),
+        files=tuple(file for file in files if not _within(file, shown)),
+        links=tuple((content, place) for content, place in _links(executable) if not _within(place, shown)),
+        hidden=tuple(entry for folder in searched for entry in project_entries(folder)),
     )
 
 
-def _links(executable: Path) -> list[tuple[str, Path]]:
-    """The chain of links from ``executable`` to the real interpreter, as far as it lies in the same folder."""
+def _folders(paths: Iterable[str]) -> list[Path]:
+    return [path for path in dict.fromkeys(map(Path, paths)) if path.is_dir()]
+
+
+def _within(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _links(place: Path) -> list[tuple[str, Path]]:
+    """The chain of links from ``place`` to the real interpreter, each with what it says."""
     links = []
-    place = executable
-    while place.is_symlink() and place.parent == executable.parent:
+    while place.is_symlink():
         content = place.readlink()
         links.append((str(content), place))
-        place = content if content.is_absolute() else place.parent / content
+        place = place.parent / content  # an absolute one replaces the folder
     return links
 
 

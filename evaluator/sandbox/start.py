@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import select
 import signal
 import socket
@@ -180,16 +181,26 @@ def _enter(spec: SandboxSpec, identity: Identity, control: int, life: int) -> li
         "life": life,
         "uid": None if identity.user_namespace else identity.uid,
         "gid": None if identity.user_namespace else identity.uid,
-        "rlimits": _rlimits(spec.limits),
+        "rlimits": rlimits(spec.limits, count_processes=not identity.user_namespace or processes_counted_apart()),
     }
-    interpreter = str(Path(sys.executable).resolve())
-    return [interpreter, "-I", "-S", "-B", ENTER_TARGET, json.dumps(config)]
+    return [sys.executable, "-I", "-S", "-B", ENTER_TARGET, json.dumps(config)]
 
 
-def _rlimits(limits: ResourceLimits) -> dict[str, int]:
+def processes_counted_apart(release: str | None = None) -> bool:
+    """True if the kernel counts a user's processes separately in every user namespace, as it does since Linux 5.14.
+
+    Before, the limit would count all that the user runs on this host, and keep jobs from starting.
+    """
+    major, minor = (release or platform.release()).split("-")[0].split(".")[:2]
+    return (int(major), int(minor)) >= (5, 14)
+
+
+def rlimits(limits: ResourceLimits, *, count_processes: bool) -> dict[str, int]:
+    """The limits that the kernel keeps for every process of the job, by their names in the ``resource`` module."""
+    # One for pid 1, and one more so that the limit can be seen to be exceeded.
+    processes = {"RLIMIT_NPROC": limits.processes + 2} if count_processes else {}
     return {
-        # One for pid 1, and one more so that the limit can be seen to be exceeded.
-        "RLIMIT_NPROC": limits.processes + 2,
+        **processes,
         "RLIMIT_NOFILE": limits.open_files,
         "RLIMIT_FSIZE": limits.file_bytes,
         # 1, not 0: too small for any core file, and the one value at which the kernel starts no core handler either.

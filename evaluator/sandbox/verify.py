@@ -41,7 +41,7 @@ def verify_isolation(
         network=True,
         seccomp=True,
         cgroup=cgroup is not None,
-        limits=_limits_in_force(limits, cgroup),
+        limits=_limits_in_force(pids[-1], limits, cgroup),
     )
 
 
@@ -76,12 +76,14 @@ def _single_uid(status: Mapping[str, str]) -> int:
     return int(uids.pop()) if len(uids) == 1 else 0
 
 
-def _limits_in_force(limits: ResourceLimits, cgroup: Cgroup | None) -> dict[str, str]:
+def _limits_in_force(pid: int, limits: ResourceLimits, cgroup: Cgroup | None) -> dict[str, str]:
     """Limit to "value (what enforces it)"."""
+    rows = Path(f"/proc/{pid}/limits").read_text(encoding="ascii").splitlines()
+    counted = any(row.startswith("Max processes") and row.split()[2] == str(limits.processes + 2) for row in rows)
     controllers = cgroup.controllers if cgroup else ()
     pids, memory = (", cgroup" if name in controllers else "" for name in ("pids", "memory"))
     return {
-        "processes": f"{limits.processes} (rlimit, watchdog{pids})",
+        "processes": f"{limits.processes} ({'rlimit, ' if counted else ''}watchdog{pids})",
         "memory": f"{limits.memory_bytes / GiB:g} GiB (watchdog{memory})",
         "/dev/shm": f"{limits.shm_bytes / MiB:g} MiB (tmpfs)",  # noqa: S108
         "/tmp": f"{limits.tmp_bytes / MiB:g} MiB (tmpfs)",  # noqa: S108

@@ -20,7 +20,7 @@ from tests.evaluator.sandbox.attempts import Attempt, run_attempts
 pytestmark = pytest.mark.sandbox
 
 COLUMN = seccomp.MACHINES[platform.machine()].column
-SITE_PACKAGES = current_runtime().trees[-1]
+SITE_PACKAGES = current_runtime().packages[0]
 JUDGE = os.getpid()
 
 

@@ -180,7 +180,7 @@ def test_an_installed_copy_of_the_project_is_hidden(tmp_path: Path, monkeypatch:
     (tmp_path / "site.pth").write_text(f"{PROJECT_ROOT}\n")
     tmp_path.chmod(0o755)
     runtime = current_runtime()
-    shown = replace(runtime, trees=(*runtime.trees, tmp_path), hidden=tuple(project_entries(tmp_path)))
+    shown = replace(runtime, packages=(*runtime.packages, tmp_path), hidden=tuple(project_entries(tmp_path)))
     monkeypatch.setattr(start, "current_runtime", lambda: shown)
     program = """
 import importlib
@@ -197,6 +197,33 @@ for name in ("evaluator", "problems", "leaderboard", "__editable___pkbsite_finde
     assert seen.pop("other") == "True"
     assert "True" not in seen.values()
     assert len(seen) == 4
+
+
+def test_a_checkout_below_the_interpreter_or_the_system_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "PROJECT_ROOT", Path("/usr/share"))
+    with Sandbox.start(SandboxSpec(argv=("ls", "-A", "/usr/share", "/usr/lib"))) as sandbox:
+        sandbox.wait(10)
+        assert sandbox.output().split("\n\n")[1] == "/usr/share:\n"
+
+
+def test_links_to_the_interpreter_are_followed_wherever_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A virtual environment's python may be a link to a link in somebody's ~/.local/bin."""
+    middle = tmp_path / "local" / "python"
+    middle.parent.mkdir()
+    middle.symlink_to(Path(sys.executable).resolve())
+    outer = tmp_path / "bin" / "python"
+    outer.parent.mkdir()
+    outer.symlink_to("../local/python")
+    current_runtime.cache_clear()
+    monkeypatch.setattr(sys, "executable", str(outer))
+    try:
+        with Sandbox.start(SandboxSpec(argv=(str(outer), "-c", "print('runs')"))) as sandbox:
+            sandbox.wait(10)
+            assert sandbox.output() == "runs\n"
+    finally:
+        current_runtime.cache_clear()
 
 
 # Hosts that cannot.
@@ -228,7 +255,7 @@ def test_a_host_without_bubblewrap_is_told_what_to_install(monkeypatch: pytest.M
 def test_an_interpreter_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = current_runtime()
     missing = tmp_path / "moved away"
-    monkeypatch.setattr(start, "current_runtime", lambda: replace(runtime, trees=(*runtime.trees, missing)))
+    monkeypatch.setattr(start, "current_runtime", lambda: replace(runtime, packages=(*runtime.packages, missing)))
     with pytest.raises(SandboxUnavailable, match=f"needs {missing}, which cannot be read"):
         Sandbox.start(SandboxSpec(argv=("true",)))
 
@@ -240,6 +267,13 @@ def test_the_doctor_finds_this_host_able() -> None:
     assert diagnosis.isolation is not None
     assert "This host can evaluate for" in diagnosis.as_text()
     assert json.loads(diagnosis.as_json())["can_evaluate"] is True
+
+
+@pytest.mark.parametrize(("release", "apart"), [("5.4.0-150-generic", False), ("5.14.0", True), ("6.18.4+", True)])
+def test_processes_are_counted_only_where_the_kernel_counts_them_apart(release: str, apart: bool) -> None:
+    """Before Linux 5.14 an ordinary user's limit would count everything the user runs, and no job could start."""
+    assert start.processes_counted_apart(release) is apart
+    assert ("RLIMIT_NPROC" in start.rlimits(ResourceLimits(), count_processes=apart)) is apart
 
 
 # Control groups.
