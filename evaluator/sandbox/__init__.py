@@ -14,6 +14,7 @@ from evaluator.sandbox.policy import (
     SandboxUnavailable,
     SeccompProfile,
     Violation,
+    nvidia_devices,
 )
 from evaluator.sandbox.processes import FreezeFailed
 from evaluator.sandbox.runtime import find_bwrap, python_command
@@ -31,6 +32,7 @@ __all__ = [
     "UnwalledJob",
     "Violation",
     "find_bwrap",
+    "nvidia_devices",
     "python_command",
     "user_namespace_remedy",
 ]

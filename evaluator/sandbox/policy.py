@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -53,6 +53,11 @@ class Bind:
         mode = self.source.stat().st_mode  # raises FileNotFoundError with the path
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ValueError(f"only regular files and directories can be bound, {self.source} is neither")
+
+
+def nvidia_devices(indices: Sequence[int]) -> tuple[str, ...]:
+    """The device nodes that a job needs for the GPUs with these numbers, and for no other."""
+    return (*(f"/dev/nvidia{index}" for index in indices), "/dev/nvidiactl", "/dev/nvidia-uvm")
 
 
 @dataclass(frozen=True)
