@@ -43,7 +43,7 @@ TROUBLES: dict[str, tuple[str, bytes, str]] = {
     "binary": ("1.py", b"\x7fELF\0\0", "line 1 holds a zero byte"),
     "syntax error": ("1.py", b"def solution(x):\n    return (x\n", "Not valid Python in line 2"),
     "no solution": ("1.py", b"x = 1\n", "defines no `solution`"),
-    "10,000 entries": ("all.zip", many_entries(), "The zip holds 10,000 files;"),
+    "10,000 entries": ("all.zip", many_entries(), "The zip holds 10,000 files, the limit"),
     "a path out of the zip": ("all.zip", zipped({"../1.py": GOOD}), "Its path leads out of the zip"),
     "ratio 1000:1": ("all.zip", zipped({"1.py": b"\n" * 900_000}), "times its size; no source does"),
     "nested zip": ("all.zip", zipped({"in.zip": zipped({"1.py": GOOD})}), "A zip inside a zip is not opened"),
