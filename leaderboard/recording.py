@@ -13,7 +13,7 @@ import structlog
 from django.utils import timezone
 from pydantic import ValidationError
 
-from evaluator.contract import MAX_MESSAGE_BYTES, Claim, ContractModel, Hello, Progress, Report, Signed
+from evaluator.contract import MAX_MESSAGE_BYTES, Claim, Code, ContractModel, Hello, Progress, Report, Signed
 from leaderboard import audit, dispatch, lifecycle
 from leaderboard.models import Attempt, Worker
 
@@ -125,8 +125,9 @@ def _check_subject(report: Report) -> None:
         ("target", report.target, target.name),
         ("world size", report.world_size, target.world_size),
         ("precision", report.precision, attempt.submission.run.precision),
-        ("problem version", report.problem_digest or digest, digest or report.problem_digest),
     ]
+    if report.code is not Code.HARNESS_FAILURE and digest:  # a host with another version says so by such a failure
+        pairs.append(("problem version", report.problem_digest, digest))
     for what, got, asked in pairs:
         if got != asked:
             raise Refused(f"report of attempt {attempt.pk} is about {what} {got}, asked was {asked}")

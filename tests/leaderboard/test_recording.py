@@ -144,6 +144,9 @@ def test_report_of_another_problem_version_is_refused(worker: Worker) -> None:
     attempt.submission.save()
     with pytest.raises(recording.Refused, match="about problem version 0000"):
         recording.record_message(seal(worker, "report", report_for(attempt, problem_digest="0" * 64)))
+    failure = report_for(attempt, problem_digest="0" * 64, code="harness_failure", message="This host has version 0.")
+    recording.record_message(seal(worker, "report", failure))  # is heard, or nobody would know why nothing works
+    assert Attempt.objects.active().get().number == 2
 
 
 def test_ranked_target_takes_no_report_of_an_unsandboxed_run() -> None:

@@ -88,6 +88,7 @@ class Site:
     folder: Path
     broker: Broker
     worker: Worker
+    judge: str = f"{sys.executable} -m tests.pipeline.stub_judge"
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, *names: str) -> None:
@@ -135,7 +136,7 @@ class Site:
             "PKB_TARGET": self.worker.target.name,
             "PKB_WORKER_NAME": self.worker.name,
             "PKB_WORKER_KEY": self.worker.key,
-            "PKB_JUDGE": f"{sys.executable} -m tests.pipeline.stub_judge",
+            "PKB_JUDGE": self.judge,
             "PKB_STUB_FOLDER": str(self.folder / "judged"),
         }
 

@@ -16,6 +16,8 @@ from tests.factories import UserFactory, WorkerFactory
 from tests.pipeline.conftest import Site, wait_for, wait_for_lease, wait_for_verdicts
 from tests.reports import report_for
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 Submit = Callable[..., Run]
 ALL = ("results", "housekeeping", "beat", "evaluation")
 
