@@ -134,6 +134,7 @@ def install(interpreter: Path, locks: list[Path], *options: str) -> None:
     progress = ProgressLine(f"Installing {total} packages")
     last: deque[str] = deque(maxlen=PIP_LINES_KEPT)
     found: set[str] = set()
+    doing = "asking the index"
     with _started(command) as process:
         for line in _lines(process):
             if line:
@@ -143,10 +144,7 @@ def install(interpreter: Path, locks: list[Path], *options: str) -> None:
                 found.add(started[2])
             if started:
                 doing = "unpacking" if started[1].startswith("Installing") else f"{started[1].lower()} {started[2]}"
-                text = f"{len(found)} of {total}, {doing}"
-                progress.show(text)
-            elif not line:
-                progress.show(f"{len(found)} of {total}")
+            progress.show(f"{len(found)} of {total}, {doing}")
     if process.returncode != 0:
         raise Refusal(f"pip failed (exit status {process.returncode}).", _remedy(last), last)
     progress.done("done")
