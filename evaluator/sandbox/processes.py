@@ -20,7 +20,8 @@ from evaluator.sandbox.policy import SandboxLeftovers
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK = os.sysconf("SC_CLK_TCK")
 FREEZE_SECONDS = 2.0
-STANDSTILL = frozenset({b"T", b"t", b"Z", b"X"})  # stopped, stopped by a tracer, zombie, dead
+ENDED = frozenset({b"Z", b"X"})
+STANDSTILL = ENDED | {b"T", b"t"}  # stopped, stopped by a tracer
 WAITING = frozenset({b"D"})  # uninterruptible
 WAITING_SECONDS = 0.02
 PAUSE_SECONDS = 50e-6
@@ -101,6 +102,7 @@ class JobProcesses:
             return
         begin = time.monotonic()
         stopped: set[str] = set()
+        before: tuple[list[str], set[str]] = ([], set())
         while True:
             members = self.inner_pids()
             for pid in members:
@@ -109,22 +111,34 @@ class JobProcesses:
             # A thread in an uninterruptible wait that lasts is the parent of a stopped vfork child, or in a driver;
             # the pending stop comes before its own next instruction.
             still = STANDSTILL if time.monotonic() - begin < WAITING_SECONDS else STANDSTILL | WAITING
-            moving = {pid for pid in members if not self._still(pid, still)}
-            # Stopped ones are past any fork that they were in, so if nobody is new now, nobody is left out.
-            if not moving and stopped.issuperset(self.inner_pids()):
+            moving, ended = self._survey(members, still)
+            # A stopped process is past any fork that it was in, so a newcomer shows in a list made afterwards. The
+            # filter lets no member send SIGCONT; the kernel does when a process ends that held a group together, so
+            # nobody may have ended since the last round either.
+            if not moving and (members, ended) == before and self.inner_pids() == members:
                 return
             if time.monotonic() - begin > FREEZE_SECONDS:
                 raise FreezeFailed(f"{len(moving)} processes of the job still ran {FREEZE_SECONDS:g} s after SIGSTOP")
             if moving:
                 time.sleep(PAUSE_SECONDS)
-            # The moving ones get the signal again: a process that still ran may have woken them.
             stopped = set(members) - moving
+            before = (members, ended)
 
-    def _still(self, pid: str, states: frozenset[bytes]) -> bool:
-        """True if no thread of the process can run its code. The first thread is looked at before all of them."""
-        if _state(self._read(f"{pid}/stat")) not in states:
-            return False
-        return all(_state(self._read(f"{pid}/task/{thread}/stat")) in states for thread in self._threads(pid))
+    def _survey(self, members: list[str], still: frozenset[bytes]) -> tuple[set[str], set[str]]:
+        """Which processes have a thread that may run code of the job, and which have ended.
+
+        The first thread is looked at before all of them.
+        """
+        moving, ended = set(), set()
+        for pid in members:
+            state = _state(self._read(f"{pid}/stat"))
+            if state in ENDED:
+                ended.add(pid)
+            if state not in still or any(
+                _state(self._read(f"{pid}/task/{thread}/stat")) not in still for thread in self._threads(pid)
+            ):
+                moving.add(pid)
+        return moving, ended
 
     def thaw(self) -> None:
         """Let a frozen job run on."""

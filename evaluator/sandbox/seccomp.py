@@ -103,8 +103,8 @@ MEMORY_OUTSIDE_THE_LIMITS: Mapping[str, Numbers] = {
     "memfd_secret": (447, 447),
 }
 ANONYMOUS_FILES: Mapping[str, Numbers] = {"memfd_create": (319, 279)}  # CUDA may need it
-# A stopped job must stay stopped while the judge writes its inputs: the kernel sends a signal of the job's choosing,
-# SIGCONT among them, for a POSIX timer or a message queue.
+# A stopped job must stay stopped while the judge writes its inputs, so nothing in it may cause a SIGCONT. The kernel
+# sends a signal of the job's choosing for a POSIX timer or a message queue.
 KERNEL_SENT_SIGNALS: Mapping[str, Numbers] = {
     "timer_create": (222, 107),
     "mq_open": (240, 180),
@@ -124,6 +124,15 @@ DENIED: Mapping[SeccompProfile, tuple[Mapping[str, Numbers], ...]] = {
     "cuda": DENIED_ALWAYS,
 }
 
+# Calls that send signals, by the index of the argument that says which.
+SENDS_SIGNAL: Mapping[str, tuple[Numbers, int]] = {
+    "kill": ((62, 129), 1),
+    "tkill": ((200, 130), 1),
+    "tgkill": ((234, 131), 2),
+    "rt_sigqueueinfo": ((129, 138), 1),
+    "rt_tgsigqueueinfo": ((297, 240), 2),
+    "pidfd_send_signal": ((424, 424), 1),
+}
 # Calls of which only some arguments are denied.
 CLONE: Numbers = (56, 220)
 CLONE3: Numbers = (435, 435)
@@ -136,6 +145,7 @@ IOCTL: Numbers = (16, 29)
 # CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET; NEWTIME shares a bit with the exit signal
 # of clone(2), where it means nothing.
 NEW_NAMESPACE_FLAGS = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+EXIT_SIGNAL_MASK = 0xFF
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 F_SETSIG = 10
 PR_SET_PDEATHSIG = 1
@@ -143,7 +153,7 @@ PERSONALITY_QUERY = 0xFFFFFFFF
 TIOCSTI = 0x5412
 
 # Classic BPF, linux/bpf_common.h; offsets into struct seccomp_data, low half of 64-bit arguments (little endian).
-_LOAD, _JEQ, _JGE, _JSET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _JEQ, _JGE, _JSET, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _NR, _ARCH = 0, 4
 _ALLOW, _KILL_PROCESS = 0x7FFF0000, 0x80000000
 
@@ -191,12 +201,16 @@ def _argument_rules(column: int) -> list[bytes]:
     rules += _when(
         number(CLONE),
         _instruction(_LOAD, _argument(0)),
-        _instruction(_JSET, NEW_NAMESPACE_FLAGS, 0, 1),
+        _instruction(_JSET, NEW_NAMESPACE_FLAGS, 2, 0),
+        _instruction(_AND, EXIT_SIGNAL_MASK),  # sent to the parent when the child ends
+        _instruction(_JEQ, int(signal.SIGCONT), 0, 1),
         _instruction(_RETURN, _errno(errno.EPERM)),
         _instruction(_RETURN, _ALLOW),
     )
     # Other families are not bounded by the network namespace (vsock reaches the hypervisor) or open kernel code.
     rules += _allow_argument(number(SOCKET), 0, (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK), errno.EAFNOSUPPORT)
+    for numbers, index in SENDS_SIGNAL.values():
+        rules += _deny_argument(number(numbers), index, (int(signal.SIGCONT),), errno.EPERM)
     rules += _deny_argument(number(FCNTL), 1, (F_SETSIG,), errno.EPERM)  # see KERNEL_SENT_SIGNALS
     rules += _allow_argument(number(PERSONALITY), 0, (PERSONALITY_QUERY,), errno.EPERM)
     rules += _deny_argument(number(IOCTL), 1, (TIOCSTI,), errno.EPERM)

@@ -134,6 +134,8 @@ ARGUMENTS = [
         "forks into a user namespace", f"syscall({seccomp.CLONE[COLUMN]}, 0x10000000 | 17, 0, 0, 0, 0)", ("EPERM",)
     ),
     Attempt("forks by clone3", f"syscall({seccomp.CLONE3[COLUMN]}, 0, 0)", ("ENOSYS",)),
+    Attempt("wakes a stopped process", "os.kill(os.getpid(), signal.SIGCONT)", ("EPERM",)),
+    Attempt("wakes all stopped processes", "os.kill(-1, signal.SIGCONT)", ("EPERM",)),
     Attempt("is woken by its parent's death", "call(libc.prctl, 1, signal.SIGCONT, 0, 0, 0)", ("EPERM",)),
     Attempt("is woken by a descriptor", "import fcntl\nfcntl.fcntl(0, 10, signal.SIGCONT)", ("EPERM",)),
     Attempt("turns off address randomisation", "call(libc.personality, 0x0040000)", ("EPERM",)),

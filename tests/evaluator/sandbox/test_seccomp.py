@@ -28,6 +28,8 @@ def decide(code: bytes, machine: str, number: int, arguments: Sequence[int] = (0
         elif operation == 0x06:
             action = value & 0xFFFF0000
             return {0x7FFF0000: ALLOW, 0x80000000: KILL, 0x00050000: value & 0xFFFF}[action]
+        elif operation == 0x54:
+            accumulator &= value
         else:
             holds = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: bool(accumulator & value)}
             position += if_true if holds[operation] else if_false
@@ -66,6 +68,9 @@ CASES = [
         (f"namespace {1 << bit:#x}", seccomp.CLONE, ((1 << bit) | SIGCHLD,), errno.EPERM)
         for bit in (17, *range(25, 31))
     ],
+    ("fork that wakes its parent", seccomp.CLONE, (SIGCONT,), errno.EPERM),
+    *[(name, numbers, (0,) * at + (SIGCONT,), errno.EPERM) for name, (numbers, at) in seccomp.SENDS_SIGNAL.items()],
+    *[(f"{name} 15", numbers, (0,) * at + (SIGTERM,), ALLOW) for name, (numbers, at) in seccomp.SENDS_SIGNAL.items()],
     ("clone3", seccomp.CLONE3, (), errno.ENOSYS),
     ("unix socket", seccomp.SOCKET, (1, 5), ALLOW),
     ("tcp socket", seccomp.SOCKET, (2, 1), ALLOW),
