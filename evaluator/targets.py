@@ -108,6 +108,19 @@ def _cache_size(path: Path) -> int:
     return int(text.rstrip("KMG")) * factor
 
 
+def cpus_of_ranks(world_size: int) -> list[list[int]]:
+    """The CPUs of every rank: an equal share of ours, or one CPU for several ranks in turn where there are too few.
+
+    Ranks that may run anywhere stay where a launch happened to put them, and two launches of one program then differ
+    more than most programs do.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    share = len(cpus) // world_size
+    if share == 0:
+        return [[cpus[rank % len(cpus)]] for rank in range(world_size)]
+    return [cpus[rank * share : (rank + 1) * share] for rank in range(world_size)]
+
+
 def threads_per_rank(world_size: int) -> int:
     """OMP_NUM_THREADS of every rank, the same in both arms: the CPUs divided among the ranks."""
     return max(1, len(os.sched_getaffinity(0)) // world_size)

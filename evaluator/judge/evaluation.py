@@ -279,7 +279,7 @@ def _bitwise_equal(first: TrialResult, second: TrialResult) -> bool:
 
 
 def _sentence(decision: Decision, estimate: float, low: float, high: float) -> str:
-    numbers = f"{estimate:.3g} times as fast as the reference (95 % interval {low:.3g} to {high:.3g})"
+    numbers = f"{estimate:.3f} times as fast as the reference (95 % interval {low:.3f} to {high:.3f})"
     return {
         Decision.FASTER: f"Correct and faster: {numbers}.",
         Decision.SLOWER: f"Correct but slower: {numbers}.",

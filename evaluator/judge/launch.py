@@ -25,6 +25,7 @@ from evaluator.judge.faults import SUBMISSION, RankState
 from evaluator.judge.frames import Answer, Done, Error, Exit, Frame, Node, parse, parse_structure
 from evaluator.judge.layout import Encoded, Partition, Region
 from evaluator.runner.wire import MAX_FRAME, BadFrame, pack
+from evaluator.targets import cpus_of_ranks
 
 SETTLE_SECONDS = 0.05
 """How long the job runs on after a checked call before its outputs are read a second time."""
@@ -138,6 +139,7 @@ class Launch:
                     "world_size": arm.world_size,
                     "port": arm.sandbox.first_port + self.number,
                     "partitions": partitions,
+                    "cpus": cpus_of_ranks(arm.world_size),
                     "path": arm.sandbox.path(SUBMISSION),
                     "environment": {},
                 },

@@ -2,8 +2,8 @@
 
 A pair is a fresh launch of both arms on the same CPUs. Its calls alternate, reference and candidate on the same inputs
 in an order that the judge draws for each call, and whoever does not run stands still (SIGSTOP): what the machine does
-to one arm it does to the other a moment later. The pair gives one log-ratio of trimmed means; differences between
-launches of one program (where its memory lies, how its threads were placed) are left in the spread of the pairs.
+to one arm it does to the other a moment later. The pair gives one log-ratio of the means of the fastest calls;
+differences between launches of one program (where its memory lies) are left in the spread of the pairs.
 
 The sample of a call is the judge's own time from letting the job run until the last rank's answer has come and the
 job stands still again. On a CPU the inputs come warm from the shared cache, since the judge has just written them.
@@ -88,6 +88,7 @@ class Comparison:
     Fault if it is wrong."""
     pairs: list[BlockPair] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
+    medians: list[float] = field(default_factory=list)
     void: int = 0
     warmup: int = 0
     scheduled: float = 0.0
@@ -107,7 +108,7 @@ class Comparison:
                 raise HarnessFault("The budget for timing was too short for two pairs of blocks.")
             looks += 1
             self.look = Look.at(self.ratios)
-            decision = self.look.verdict()
+            decision = self.look.verdict(math.fsum(self.medians) / len(self.medians))
             if decision is not None or len(self.ratios) < last or self.look.hopeless(LOOKS[-1]):
                 break
         return self._timing(self.look, looks), decision or Decision.TIE
@@ -129,8 +130,8 @@ class Comparison:
             self.void += 1
             return
         self.pairs.append(pair)
-        ratio = statistics.trimmed_mean(pair.reference) / statistics.trimmed_mean(pair.candidate)
-        self.ratios.append(math.log(ratio))
+        self.ratios.append(math.log(statistics.undisturbed(pair.reference) / statistics.undisturbed(pair.candidate)))
+        self.medians.append(math.log(statistics.median(pair.reference) / statistics.median(pair.candidate)))
 
     def _pair(self) -> BlockPair:
         sizes = {"source_bytes": self.source_bytes, "target_bytes": self.target_bytes}
@@ -214,8 +215,8 @@ class Comparison:
             looks=looks,
             decision_interval=look.interval(LOOK_CONFIDENCE),
             smallest_detectable=look.smallest_detectable(LOOKS[-1]),
-            reference_seconds=statistics.median([statistics.trimmed_mean(p.reference) for p in self.pairs]),
-            candidate_seconds=statistics.median([statistics.trimmed_mean(p.candidate) for p in self.pairs]),
+            reference_seconds=statistics.median([statistics.undisturbed(p.reference) for p in self.pairs]),
+            candidate_seconds=statistics.median([statistics.undisturbed(p.candidate) for p in self.pairs]),
             warnings=tuple(warnings),
         )
 

@@ -56,6 +56,7 @@ class Rank:
 
     def connect(self) -> None:
         """Joins the process group and makes the groups that arguments may name, before foreign code runs anywhere."""
+        os.sched_setaffinity(0, self.command["cpus"][self.rank])
         os.environ.update(self.command["environment"])
         os.environ.update(
             RANK=str(self.rank),
