@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,6 +22,7 @@ ROOT = environment.ROOT
 TARGET = "cpu-gloo"
 WORKER_NAME = "local"
 LINES_SHOWN = 15
+BUSY_GRACE = 3.0  # seconds that an evaluation worker gets to end between two evaluations
 DESCRIPTION = """\
 Starts the site on this machine: pages, workers, broker and an evaluation worker for the target cpu-gloo.
 
@@ -181,12 +182,17 @@ def _process(
     env = site.web_environment() if described.role == "web" else site.worker_environment(described.environment)
     if verdict.only_demonstration:
         env[doctor.ONLY_DEMONSTRATION] = "yes"
-    return supervisor.Process(
+    process = supervisor.Process(
         name=described.name,
         command=[argument.format(**values) for argument in described.argv],
         env=env,
         ready=_page_answers(site) if described.name == "web" else _log_says(described.ready),
     )
+    if described.role == "web":
+        return process
+    # An evaluation may take many minutes; the database knows that it has no verdict yet.
+    busy = "was busy; what it evaluated is evaluated again after the next start"
+    return replace(process, grace=BUSY_GRACE, killed=busy)
 
 
 def _page_answers(site: Site) -> Callable[[str], str]:

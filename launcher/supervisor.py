@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -22,6 +23,8 @@ GRACE = 10.0  # seconds between the request to stop and SIGKILL
 LOG_LIMIT = 10 * 1024 * 1024  # bytes of one log; it is then moved to NAME.log.1, over an older one
 LOG_LOOK = 50  # every so many polls the logs' sizes are looked at
 LINES_SHOWN = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None)
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -34,8 +37,8 @@ class Process:
     """One process of the site.
 
     ``ready`` gets what the process has written to its log so far and returns the sentence that is shown once it is
-    ready, or an empty one. ``stop`` is the signal that makes it stop at once but in order. ``last`` processes are
-    stopped when all others have ended.
+    ready, or an empty one. On SIGTERM it must stop within ``grace`` seconds or is killed, and ``killed`` says what that
+    means. ``last`` processes are stopped when all others have ended.
     """
 
     name: str
@@ -43,7 +46,8 @@ class Process:
     env: Mapping[str, str]
     ready: Callable[[str], str]
     patience: float = 60.0
-    stop: signal.Signals = signal.SIGTERM
+    grace: float = GRACE
+    killed: str = "did not stop by itself: killed"
     remedy: str = "Start again; if it happens again, the log says why."
     last: bool = False
 
@@ -78,6 +82,8 @@ class Supervisor:
         self._hurry = False
 
     def __enter__(self) -> Supervisor:
+        # What loses its parent comes to us, not to a first process that may be none (in a container) that reaps.
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         janitor = [sys.executable, str(Path(__file__).with_name("janitor.py")), self.mark]
         self._janitor = subprocess.Popen(janitor, stdin=subprocess.PIPE, start_new_session=True)
         return self
@@ -143,23 +149,31 @@ class Supervisor:
         for last in (False, True):
             group = [running for running in self.running if running.process.last is last]
             for running in group:
-                _signal(running, running.process.stop)
-            deadline = time.monotonic() + GRACE
-            while any(running.popen.poll() is None for running in group):
-                if self._hurry or time.monotonic() > deadline:
-                    break
+                _signal(running, signal.SIGTERM)
+            asked = time.monotonic()
+            while group := [running for running in group if running.popen.poll() is None]:
+                for running in group:
+                    if self._hurry or time.monotonic() > asked + running.process.grace:
+                        say(f"  {running.process.name:<18} {running.process.killed}")
+                        _signal(running, signal.SIGKILL)
+                        running.popen.wait()
                 time.sleep(0.05)
-            for running in group:
-                if running.popen.poll() is None:
-                    say(f"  {running.process.name} does not stop by itself: killed")
-                    _signal(running, signal.SIGKILL)
-                running.popen.wait()
         self.running.clear()
         strays.end(self.mark, 0.0 if self._hurry else 2.0)
+        _reap()
         self._janitor.communicate(b"stopped in order\n")
 
     def _be_quick(self, *_: object) -> None:
         self._hurry = True
+
+
+def _reap() -> None:
+    """Take leave of the orphans that have ended; the janitor lives on and stays."""
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        return
 
 
 def interrupt_on_signals() -> None:

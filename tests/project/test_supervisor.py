@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -89,12 +90,14 @@ def test_the_last_process_stops_after_the_others(tmp_path: Path) -> None:
     assert events.read_text().split() == ["web", "broker"]
 
 
-def test_a_process_that_ignores_the_request_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "GRACE", 0.5)
+def test_a_process_that_ignores_the_request_is_killed_after_its_grace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Supervisor(ROOT, tmp_path, MARK) as watcher:
-        running = watcher.start(fake("web", STUBBORN))
+        running = watcher.start(fake("web", STUBBORN, grace=0.3, killed="was busy"))
         watcher.await_ready(running)
     assert running.popen.returncode == -signal.SIGKILL
+    assert re.search("web +was busy", capsys.readouterr().out)
 
 
 def test_grandchildren_in_sessions_of_their_own_do_not_outlive_the_run(tmp_path: Path) -> None:
