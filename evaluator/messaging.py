@@ -58,7 +58,8 @@ def celery_settings(consumer: str, *, visibility_timeout: int) -> dict[str, Any]
         "task_acks_late": True,
         # With the default, Celery acknowledges the message of a child that was killed, and the job is lost.
         "task_reject_on_worker_lost": True,
-        # With the default, an exception acknowledges the message as if the job were done.
+        # With the default, an exception acknowledges the message as if the job were done. Without it the message is
+        # rejected: it goes too, but as a failure that is logged, and the reaper finds the job in the database.
         "task_acks_on_failure_or_timeout": False,
         # A worker must not hoard jobs that another could do now, nor lose them when it dies.
         "worker_prefetch_multiplier": 1,

@@ -15,8 +15,10 @@ import time
 from importlib import metadata
 from typing import Any
 
+import redis
 import structlog
 from celery import Celery, signals
+from celery.exceptions import Reject
 from pydantic import ValidationError
 
 from evaluator.contract import Claim, Hello, Job, Phase, Progress, Report
@@ -49,7 +51,7 @@ def evaluate(message: str) -> None:
     if job is None:
         return
     with structlog.contextvars.bound_contextvars(attempt_id=str(job.attempt_id), problem=job.problem_id):
-        if not messenger.claim(job.attempt_id):
+        if not _claimed(job):
             log.info("attempt is closed or taken, dropped")
             return
         messenger.say("claim", Claim(attempt_id=job.attempt_id, attempt_number=job.attempt_number, host=HOST))
@@ -61,6 +63,15 @@ def evaluate(message: str) -> None:
             return
         messenger.hand_over(report, keep_alive=pulse.beat)
         log.info("report handed over", code=report.code, seconds=report.seconds)
+
+
+def _claimed(job: Job) -> bool:
+    """Whether the attempt is ours now. Without the broker nobody can say, so the message goes back to its queue."""
+    try:
+        return messenger.claim(job.attempt_id)
+    except redis.RedisError as error:
+        log.warning("broker unavailable, message goes back", error=str(error))
+        raise Reject(str(error), requeue=True) from error
 
 
 def _judged(job: Job, pulse: Pulse) -> Report:
