@@ -74,9 +74,9 @@ class Layout:
         self._make_way(target)
         self.arguments += ["--symlink", str(content), str(target)]
 
-    def text(self, fd: int, target: str) -> None:
+    def text(self, fd: int, target: str, mode: str = "0444") -> None:
         self._make_way(target)
-        self.arguments += ["--perms", "0444", "--ro-bind-data", str(fd), target]
+        self.arguments += ["--perms", mode, "--ro-bind-data", str(fd), target]
 
     def memory(self, target: str | Path, mode: str, size: int) -> None:
         """A tmpfs of at most ``size`` bytes."""
@@ -89,7 +89,7 @@ def bwrap_arguments(spec: SandboxSpec, identity: Identity, runtime: Runtime, dat
     """All options except those that carry descriptors of the launch itself (info, seccomp)."""
     layout = Layout()
     _system(layout, spec, data_fd, identity)
-    _kernel_filesystems(layout, spec)
+    _kernel_filesystems(layout, spec, data_fd)
     _runtime(layout, runtime)
     _job_binds(layout, spec)
     return [
@@ -129,8 +129,10 @@ def _system(layout: Layout, spec: SandboxSpec, data_fd: DataFd, identity: Identi
         layout.text(data_fd(text.encode()), path_inside)
 
 
-def _kernel_filesystems(layout: Layout, spec: SandboxSpec) -> None:
+def _kernel_filesystems(layout: Layout, spec: SandboxSpec, data_fd: DataFd) -> None:
     layout.arguments += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
+    if spec.seccomp_profile == "cpu":  # mapped as shared it is memory in nobody's figures, see seccomp.MMAP
+        layout.text(data_fd(b""), "/dev/zero", "0000")
     for device in spec.devices:  # after --dev, which would cover them
         layout.arguments += ["--dev-bind", device, device]
     if spec.seccomp_profile == "cuda":  # the driver enumerates devices there

@@ -195,11 +195,13 @@ class Sandbox:
             memory = job.processes.memory()
             if memory > limits.memory_bytes:
                 return Violation("memory", memory, limits.memory_bytes)
-        # Shared pages that no process maps at the moment are in nobody's figures but the machine's.
-        shared = machine_shared_memory() - self._shared_memory_before
-        shared_limit = limits.memory_bytes + limits.shm_bytes + limits.tmp_bytes
-        if shared > shared_limit:
-            return Violation("shared memory", shared, shared_limit)
+        if self.spec.seccomp_profile == "cuda" and "memory" not in (job.cgroup.controllers if job.cgroup else ()):
+            # Shared pages that no process maps at the moment are in nobody's figures but the machine's, which on a
+            # GPU host is the job's alone. Other jobs cannot have such pages.
+            shared = machine_shared_memory() - self._shared_memory_before
+            shared_limit = limits.memory_bytes + limits.shm_bytes + limits.tmp_bytes
+            if shared > shared_limit:
+                return Violation("shared memory", shared, shared_limit)
         if self._printed > limits.output_bytes:
             return Violation("output", self._printed, limits.output_bytes)
         return None

@@ -19,6 +19,9 @@ from evaluator.sandbox.policy import SandboxLeftovers
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK = os.sysconf("SC_CLK_TCK")
+# Fields of /proc/<pid>/status and of smaps_rollup that make up a process's memory, in kilobytes.
+RESIDENT = ("RssAnon", "RssShmem", "VmSwap", "HugetlbPages")
+PROPORTIONAL = ("Pss_Anon", "Pss_Shmem", "SwapPss", "Private_Hugetlb", "Shared_Hugetlb")
 FREEZE_SECONDS = 2.0
 ENDED = frozenset({b"Z", b"X"})
 STANDSTILL = ENDED | {b"T", b"t"}  # stopped, stopped by a tracer
@@ -154,7 +157,7 @@ class JobProcesses:
         for pid in self.inner_pids():
             fields = _status_fields(self._read(f"{pid}/status"))
             tasks += fields.get("Threads", 0)
-            memory += 1024 * sum(fields.get(name, 0) for name in ("RssAnon", "RssShmem", "VmSwap"))
+            memory += 1024 * sum(fields.get(name, 0) for name in RESIDENT)
         return Usage(tasks=tasks, memory_upper_bound=memory)
 
     def memory(self) -> int:
@@ -167,10 +170,10 @@ class JobProcesses:
         for pid in self.inner_pids():
             try:
                 fields = _status_fields(self._read(f"{pid}/smaps_rollup"))
-                total += 1024 * sum(fields.get(name, 0) for name in ("Pss_Anon", "Pss_Shmem", "SwapPss"))
+                total += 1024 * sum(fields.get(name, 0) for name in PROPORTIONAL)
             except PermissionError:
                 fields = _status_fields(self._read(f"{pid}/status"))
-                total += 1024 * sum(fields.get(name, 0) for name in ("RssAnon", "RssShmem", "VmSwap"))
+                total += 1024 * sum(fields.get(name, 0) for name in RESIDENT)
         return total
 
     def host_pids(self) -> dict[int, int]:

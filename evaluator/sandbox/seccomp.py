@@ -140,12 +140,14 @@ SOCKET: Numbers = (41, 198)
 FCNTL: Numbers = (72, 25)
 PRCTL: Numbers = (157, 167)
 PERSONALITY: Numbers = (135, 92)
+MMAP: Numbers = (9, 222)
 IOCTL: Numbers = (16, 29)
 
 # CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET; NEWTIME shares a bit with the exit signal
 # of clone(2), where it means nothing.
 NEW_NAMESPACE_FLAGS = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 EXIT_SIGNAL_MASK = 0xFF
+SHARED_AND_ANONYMOUS = 0x01 | 0x20  # MAP_SHARED or MAP_SHARED_VALIDATE, MAP_ANONYMOUS
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 F_SETSIG = 10
 PR_SET_PDEATHSIG = 1
@@ -189,7 +191,7 @@ def _allow_argument(number: int, index: int, values: tuple[int, ...], error: int
     return _when(number, _instruction(_LOAD, _argument(index)), *tests, _instruction(_RETURN, _ALLOW))
 
 
-def _argument_rules(column: int) -> list[bytes]:
+def _argument_rules(column: int, profile: SeccompProfile) -> list[bytes]:
     def number(numbers: Numbers) -> int:
         value = numbers[column]
         assert value is not None
@@ -198,6 +200,17 @@ def _argument_rules(column: int) -> list[bytes]:
     rules = _when(  # its flags lie in memory, out of a filter's reach; glibc falls back to clone on ENOSYS
         number(CLONE3), _instruction(_RETURN, _errno(errno.ENOSYS))
     )
+    if profile == "cpu":
+        # Shared pages without a file can be touched and then unmapped from every process: memory that is in nobody's
+        # figures. CUDA may need them; there the machine's own figure is watched.
+        rules += _when(
+            number(MMAP),
+            _instruction(_LOAD, _argument(3)),
+            _instruction(_AND, SHARED_AND_ANONYMOUS),
+            _instruction(_JEQ, SHARED_AND_ANONYMOUS, 0, 1),
+            _instruction(_RETURN, _errno(errno.EPERM)),
+            _instruction(_RETURN, _ALLOW),
+        )
     rules += _when(
         number(CLONE),
         _instruction(_LOAD, _argument(0)),
@@ -252,6 +265,6 @@ def program(profile: SeccompProfile, machine: str | None = None) -> bytes:
             number = numbers[target.column]
             if number is not None:
                 code += _when(number, _instruction(_RETURN, _errno(errno.EPERM)))
-    code += _argument_rules(target.column)
+    code += _argument_rules(target.column, profile)
     code.append(_instruction(_RETURN, _ALLOW))
     return b"".join(code)

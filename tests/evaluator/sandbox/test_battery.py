@@ -169,6 +169,9 @@ os.posix_fallocate(os.open("/tmp/huge", os.O_CREAT | os.O_RDWR), 0, 9 * 2**20)""
     ),
     Attempt("writes a core file", "os.chdir('/tmp')\nos.abort()", ("signal 6",)),
     Attempt("left a core file", "return [n for n in os.listdir('/tmp') if 'core' in n]", ("[]",)),
+    Attempt("hides memory in shared pages", "import mmap\nmmap.mmap(-1, 4096)", ("EPERM",)),
+    Attempt("hides memory behind a device", "return os.open('/dev/zero', os.O_RDWR)", ("EACCES",)),
+    Attempt("makes the device readable", "os.chmod('/dev/zero', 0o666)", ("EROFS", "EPERM")),
     Attempt("opens too many files", "return [os.open('/dev/null', 0) for _ in range(200)]", ("EMFILE",)),
 ]
 
@@ -203,6 +206,7 @@ memory.unlink()
 return memory.size""",
         ("4096",),
     ),
+    Attempt("has private pages", "import mmap\nreturn len(mmap.mmap(-1, 4096, mmap.MAP_PRIVATE))", ("4096",)),
     Attempt("knows its user", "import pwd\nreturn pwd.getpwuid(os.getuid()).pw_name", ("sandbox",)),
     Attempt("finds localhost", "return socket.gethostbyname('localhost')", ("127.0.0.1",)),
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,118 +18,22 @@ from evaluator.sandbox import (
     SandboxSpec,
     SandboxUnavailable,
     command,
-    find_bwrap,
     python_command,
     start,
-    uids,
     verify,
 )
 from evaluator.sandbox.cgroup import Cgroup
 from evaluator.sandbox.policy import MiB
 from evaluator.sandbox.runtime import PROJECT_ROOT, current_runtime, project_entries
+from tests.evaluator.sandbox.hosts import run_python
 
 pytestmark = pytest.mark.sandbox
 
 ROOT = os.geteuid() == 0
-only_root = pytest.mark.skipif(not ROOT, reason="looks at what is special when root starts a job")
 NOBODY = 65534
-BECOME_NOBODY = """
-import os, sys
-os.setgroups([])
-os.setresgid(65534, 65534, 65534)
-os.setresuid(65534, 65534, 65534)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
 
 
-def readable_by_all() -> list[str]:
-    """bubblewrap's options for a copy of this host's file tree in which the environment's folders can be passed."""
-    needed = [Path(sys.base_prefix), Path(sys.prefix), PROJECT_ROOT]
-    closed = {folder for path in needed for folder in path.parents if not folder.stat().st_mode & 0o001}
-    outermost = [folder for folder in sorted(closed) if not closed & set(folder.parents)]
-    options = ["--dev-bind", "/", "/"]
-    for folder in outermost:
-        options += ["--perms", "0755", "--tmpfs", str(folder)]
-        for path in needed:
-            if path.is_relative_to(folder):
-                for parent in reversed(path.parents):
-                    options += ["--perms", "0755", "--dir", str(parent)] if parent.is_relative_to(folder) else []
-                options += ["--ro-bind", str(path), str(path)]
-    return [*options, "--perms", "1777", "--tmpfs", "/mnt", "--setenv", "TMPDIR", "/mnt", "--chdir", str(PROJECT_ROOT)]
-
-
-def run_python(arguments: list[str], *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(find_bwrap()), *options, "--", *arguments],
-        env={"PYTHONPATH": str(PROJECT_ROOT), "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-
-
-@only_root
-def test_the_battery_holds_for_an_ordinary_user_as_well() -> None:
-    """The same files of tests, run by nobody: user namespace, no control group, stopping by signals."""
-    here = Path(__file__).parent
-    pytest_command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(PROJECT_ROOT)]
-    pytest_command += ["--import-mode=importlib", "--noconftest", "-p", "no:django", "-p", "no:cacheprovider"]
-    pytest_command += ["-W", "error", "-o", "markers=sandbox", str(here / "test_battery.py"), str(here / "test_job.py")]
-    done = run_python([sys.executable, "-c", BECOME_NOBODY, *pytest_command], *readable_by_all())
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    summary = done.stdout.strip().splitlines()[-1]
-    assert re.fullmatch(r"\d+ passed in .*", summary), summary
-    assert int(summary.split()[0]) > 150
-
-
-@only_root
-def test_root_that_may_not_mount_starts_jobs_as_an_ordinary_user() -> None:
-    """Root in a container, without SYS_ADMIN: the job runs under a uid of its own in a user namespace."""
-    program = """
-from evaluator.sandbox import Sandbox, SandboxSpec
-with Sandbox.start(SandboxSpec(argv=("sleep", "60"))) as sandbox:
-    sandbox.freeze()
-    sandbox.thaw()
-    print(sandbox.isolation.mode, sandbox.isolation.uid, len(sandbox.members()))
-"""
-    done = run_python([sys.executable, "-c", program], *readable_by_all(), "--cap-drop", "CAP_SYS_ADMIN")
-    assert done.returncode == 0, done.stderr
-    mode, uid, members = done.stdout.split()
-    assert (mode, members) == ("bwrap-user", "1")
-    assert int(uid) >= uids.FIRST_UID
-
-
-# Who the job is.
-
-
-@only_root
-def test_two_jobs_of_root_have_uids_of_their_own_and_neither_is_root() -> None:
-    spec = SandboxSpec(argv=("sleep", "60"))
-    with Sandbox.start(spec) as one, Sandbox.start(spec) as other:
-        pids = [one.members()[0], other.members()[0]]
-        owners = [Path(f"/proc/{pid}").stat().st_uid for pid in pids]
-        assert owners == [one.isolation.uid, other.isolation.uid]
-        assert owners[0] != owners[1]
-        assert all(uids.FIRST_UID <= uid < uids.FIRST_UID + uids.SLOTS for uid in owners)
-
-
-@only_root
-def test_a_uid_under_which_something_runs_is_not_given_away() -> None:
-    with Sandbox.start(SandboxSpec(argv=("true",))) as sandbox:
-        free = sandbox.isolation.uid
-    assert free is not None
-    with subprocess.Popen(["sleep", "60"], user=free) as stray:
-        with Sandbox.start(SandboxSpec(argv=("true",))) as sandbox:
-            assert sandbox.isolation.uid != free
-        stray.kill()
-
-
-@only_root
-def test_no_uid_left_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uids, "SLOTS", 0)
-    with pytest.raises(SandboxUnavailable, match="All 0 uids for jobs"):
-        Sandbox.start(SandboxSpec(argv=("true",)))
+# What holds the job.
 
 
 def test_isolation_says_what_was_found() -> None:
@@ -277,19 +180,6 @@ def test_processes_are_counted_only_where_the_kernel_counts_them_apart(release: 
 
 
 # Control groups.
-
-
-@only_root
-def test_a_job_lives_in_a_control_group_that_goes_with_it() -> None:
-    with Sandbox.start(SandboxSpec(argv=("sleep", "60"))) as sandbox:
-        if not sandbox.isolation.cgroup:
-            pytest.skip("no control group can be made on this host")
-        (line,) = [
-            line for line in Path(f"/proc/{sandbox.members()[0]}/cgroup").read_text().splitlines() if line[:3] == "0::"
-        ]
-        name = Path(line[3:]).name
-    assert name.startswith("pkb-sandbox-")
-    assert not list(Path("/sys/fs/cgroup").rglob(name))
 
 
 def test_limits_are_written_where_the_controllers_are(tmp_path: Path) -> None:
