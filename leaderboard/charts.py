@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from leaderboard.figures import seconds_text
+from leaderboard.figures import percent_text, seconds_text
 
 BAR_WIDTH, BAR_HEIGHT = 110, 14
 BOX_WIDTH, BOX_HEIGHT, BOX_STEP = 13, 18, 16
@@ -44,7 +44,7 @@ def correctness_bar(share: float, low: float, high: float) -> SafeString:
         '<path class="interval" d="M{low} 7H{high}M{low} 3.5V10.5M{high} 3.5V10.5"/></svg>',
         w=BAR_WIDTH,
         h=BAR_HEIGHT,
-        label=f"{share:.1%} correct, 95 % interval {low:.1%} to {high:.1%}",
+        label=f"{percent_text(share)} correct, 95 % interval {percent_text(low)} to {percent_text(high)}",
         value=f"{share * BAR_WIDTH:.1f}",
         low=f"{1 + low * (BAR_WIDTH - 2):.1f}",
         high=f"{1 + high * (BAR_WIDTH - 2):.1f}",

@@ -146,6 +146,7 @@ AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = 1  # hour
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
+AXES_LOCKOUT_TEMPLATE = "429.html"
 AXES_VERBOSE = False
 
 # Safety of transport and pages. The content security policy stands in pkbsite.headers.

@@ -6,7 +6,22 @@ from dataclasses import dataclass
 
 from django.test import Client
 
-from leaderboard.models import Evaluation, Run, Submission, Team, User
+from evaluator.contract import (
+    BlockPair,
+    Bound,
+    CaseResult,
+    Code,
+    Interval,
+    Isolation,
+    Phase,
+    PhaseResult,
+    PhaseStatus,
+    RankResult,
+    Report,
+    Timing,
+)
+from leaderboard import verdicts
+from leaderboard.models import Artifact, Evaluation, Run, Submission, Team, User, Verdict
 from problems.models import Suite
 
 
@@ -36,3 +51,82 @@ class Site:
         if who != "anonymous":
             client.force_login(getattr(self, who), backend="django.contrib.auth.backends.ModelBackend")
         return client
+
+
+def with_report(verdict: Verdict) -> Artifact:
+    """Give the verdict the report that it might have come from, with every part that its code allows."""
+    correct = verdict.code == Code.CORRECT
+    ranks = tuple(
+        RankResult(
+            rank=rank,
+            reached=Phase.TIMING if correct else Phase.TRIALS,
+            primary=not correct and rank == 1,
+            error="" if correct else f"Traceback of rank {rank}",
+            line="" if correct else "solution.py:12 in solution",
+            max_error=0.0 if correct else 0.5,
+            bad_fraction=0.0 if correct else 0.25,
+            pattern="" if correct else "exactly rank 3's share missing",
+            log=f"rank {rank} says hello",
+        )
+        for rank in range(4)
+    )
+    phases = [PhaseResult(phase=phase, status=PhaseStatus.PASSED, seconds=1.5) for phase in list(Phase)[:4]]
+    trials = PhaseStatus.PASSED if correct else PhaseStatus.FAILED
+    timing = PhaseStatus.PASSED if correct else PhaseStatus.SKIPPED
+    report = Report(
+        attempt_id=verdict.attempt_id,
+        problem_id=verdict.submission.problem.number,
+        problem_digest="ab" * 32,
+        target="cpu-gloo",
+        world_size=4,
+        precision="fp32",
+        code=verdict.code,
+        decision=verdict.decision,
+        speedup=_interval(verdict.speedup) if correct else None,
+        message=verdict.message,
+        hints=() if correct else ("Look at the last rank.",),
+        phases=(
+            *phases,
+            PhaseResult(phase=Phase.TRIALS, status=trials, seconds=3, detail="5 trials"),
+            PhaseResult(phase=Phase.TIMING, status=timing),
+        ),
+        ranks=ranks,
+        cases=(
+            CaseResult(name="public", kind="public", passed=True, property="public shape"),
+            CaseResult(name="hidden", kind="hidden", passed=correct, message="" if correct else "25 % is bad"),
+        ),
+        timing=_timing(verdict.speedup) if correct else None,
+        bound=Bound(overlap_seconds=0.001, serial_seconds=0.002, limited_by="link", utilisation=0.5)
+        if correct
+        else None,
+        isolation=Isolation(mode="bwrap-user", uid=1000, network=True, seccomp=True, cgroup=False),
+        versions={"torch": "2.13.0"},
+        seconds=20,
+    )
+    return verdicts.keep_report(verdict.attempt, report)
+
+
+def _interval(ratio: float) -> Interval:
+    return Interval(estimate=ratio, low=ratio * 0.95, high=ratio * 1.05)
+
+
+def _timing(ratio: float) -> Timing:
+    pairs = tuple(
+        BlockPair(
+            reference=tuple(0.004 + 0.0001 * (sample + pair) for sample in range(5)),
+            candidate=tuple(0.004 / ratio + 0.0001 * (sample + pair) for sample in range(5)),
+            reference_first=pair % 2 == 0,
+        )
+        for pair in range(5)
+    )
+    return Timing(
+        pairs=pairs,
+        calls_per_block=5,
+        warmup_calls=10,
+        looks=1,
+        decision_interval=_interval(ratio),
+        smallest_detectable=1.08,
+        reference_seconds=0.004,
+        candidate_seconds=0.004 / ratio,
+        warnings=("The machine was busy in one block.",),
+    )
