@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evaluator.contract import BlockPair, Bound, Code, Compatible, Decision, Interval, PhaseResult, Report, Timing
+from leaderboard import dispatch
 from leaderboard.models import Attempt
 
 
@@ -13,7 +14,7 @@ def report_for(attempt: Attempt, **changes: Any) -> Report:
     fields: dict[str, Any] = {
         "attempt_id": attempt.pk,
         "problem_id": attempt.submission.problem.number,
-        "problem_digest": "",
+        "problem_digest": dispatch.digest_for(attempt),
         "target": attempt.evaluation.target.name,
         "world_size": attempt.evaluation.target.world_size,
         "precision": attempt.submission.run.precision,
