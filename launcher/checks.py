@@ -109,7 +109,9 @@ def main(arguments: Sequence[str]) -> int:
         checks.tests("Tests on SQLite", "-m", marks(options.quick, postgres=False), *selection)
     if options.postgres or not (options.quick or selection):
         expression = marks(options.quick, postgres=True)
-        checks.tests("Tests on PostgreSQL", "-m", expression, *selection, before=("-m", "tests.postgres"))
+        # These import no torch, so Python's development mode (more checks, slower memory) costs little here.
+        before = ("-m", "tests.postgres", "-X", "dev")
+        checks.tests("Tests on PostgreSQL", "-m", expression, *selection, before=before)
     say(f"\n{time.monotonic() - started:.0f} s in all")
     if checks.failed:
         say(f"Failed: {', '.join(checks.failed)}")
