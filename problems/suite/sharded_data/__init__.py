@@ -1,0 +1,1 @@
+"""Sharded data parallelism: parameters, gradients or optimizer states are split over the ranks."""
