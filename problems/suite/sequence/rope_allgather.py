@@ -1,6 +1,6 @@
 """Rotary embedding on sequence shards of q and k, then all-gather along the sequence.
 
-Legend: B batch, S sequence length of one rank, h heads, D head width (even), W ranks, p a rank.
+Legend: B batch, S sequence length of one rank, h heads, D head width (even), W ranks.
 
     rot(x)[d] = -x[d + D/2] for d < D/2, else x[d - D/2]
     y = x * cos + rot(x) * sin for x = q and x = k, cos and sin the same for every head
@@ -80,8 +80,8 @@ def oracle(case: Case, args: list[Args]) -> list[Expected]:
     cos, sin = (torch.cat([wide(a[name]) for a in args], dim=1) for name in ("cos_local", "sin_local"))
     leaves = []
     for name in ("q_local", "k_local"):
-        low, high = torch.cat([wide(a[name]) for a in args], dim=1).split(D // 2, dim=-1)
-        (cos_low, cos_high), (sin_low, sin_high) = (t.unsqueeze(2).split(D // 2, dim=-1) for t in (cos, sin))
+        low, high = torch.cat([wide(a[name]) for a in args], dim=1).chunk(2, dim=-1)
+        (cos_low, cos_high), (sin_low, sin_high) = (t.unsqueeze(2).chunk(2, dim=-1) for t in (cos, sin))
         y = torch.cat((low * cos_low - high * sin_low, high * cos_high + low * sin_high), dim=-1)
         leaves.append(Leaf(y, case.dtype, rule))
     return [Expected(tuple(leaves)) for _ in args]
@@ -127,7 +127,7 @@ PROBLEM = Problem(
     oracle=oracle,
     cost=cost,
     gpu_sizes={"B": 16, "T": 16},
-    cpu_sizes={"B": 4, "T": 64},
+    cpu_sizes={"B": 4, "T": 48},
     check_sizes={"B": 2, "T": 8},
     hidden_sizes=hidden_sizes,
     hidden_property="B is odd and the sequence length was odd before its remainder by the world size was dropped",
