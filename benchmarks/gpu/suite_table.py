@@ -15,9 +15,9 @@ INTRODUCTION = """\
 # The references on one GPU
 
 Every reference of the suite, run on one GPU with world size 1 over NCCL: does it run unchanged on CUDA tensors, and
-does its result agree with the float64 oracle within the calibrated tolerance? bf16, public GPU shapes. The time of a call
-is the median of CUDA events, on inputs that stay the same; it shows that a call is sound and of a sensible length, and is
-no measurement for a board. With one rank nothing crosses a link.
+does its result agree with the float64 oracle within the calibrated tolerance? bf16, public GPU shapes. The time of a
+call is the median of CUDA events, on inputs that stay the same; it shows that a call is sound and of a sensible length,
+and is no measurement for a board. With one rank nothing crosses a link.
 
 {gpu}, torch {torch}, NCCL {nccl}, Python {python}. {summary}
 
