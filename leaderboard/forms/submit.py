@@ -9,6 +9,7 @@ from typing import Any
 
 from django import forms
 from django.core.files.uploadedfile import UploadedFile
+from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from leaderboard.intake import Declaration, Sent
@@ -22,6 +23,7 @@ from leaderboard.models import (
     Track,
     User,
     Visibility,
+    Worker,
 )
 
 LICENCES = (
@@ -115,7 +117,8 @@ class ModelOfTeam(forms.ModelChoiceField):
 
 class TargetsField(forms.ModelMultipleChoiceField):
     def label_from_instance(self, obj: Target) -> str:  # type: ignore[override]
-        return f"{obj.title} ({', '.join(obj.precisions)})"
+        present = "" if obj.has_worker else "; no worker at the moment, files wait for one"  # type: ignore[attr-defined]
+        return f"{obj.title} ({', '.join(obj.precisions)}{present})"
 
 
 class DeclarationForm(forms.Form):
@@ -129,7 +132,7 @@ class DeclarationForm(forms.Form):
         queryset=Target.objects.none(), widget=forms.CheckboxSelectMultiple, to_field_name="name", label="Targets"
     )
     provenance = forms.ChoiceField(
-        choices=[c for c in Provenance.choices if c[0] != Provenance.MAINTAINERS], label="How the files were made is"
+        choices=[c for c in Provenance.choices if c[0] != Provenance.MAINTAINERS], label="Provenance"
     )
     provenance_note = forms.CharField(
         label="Note on it", required=False, max_length=2_000, help_text="Prompt, samples taken, agent, links to logs."
@@ -158,7 +161,12 @@ class DeclarationForm(forms.Form):
         self.fields["model"].queryset = RankedModel.objects.filter(  # type: ignore[attr-defined]
             team__memberships__user=user, is_baseline=False
         ).select_related("team")
-        self.fields["targets"].queryset = Target.objects.open()  # type: ignore[attr-defined]
+        self.fields["targets"].queryset = Target.objects.open().annotate(  # type: ignore[attr-defined]
+            has_worker=Exists(Worker.objects.online().filter(target=OuterRef("pk")))
+        )
+        models = self.fields["model"].queryset[:2]  # type: ignore[attr-defined]
+        if len(models) == 1:
+            self.initial.setdefault("model", models[0].pk)
 
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or {}

@@ -102,7 +102,9 @@ def confirm_as_new_team(page: Page) -> None:
     page.get_by_label("Organisation").fill("Babbage & Co")
     page.get_by_label("The weights are published").check()
     page.get_by_role("button", name="Enter the model").click()
-    page.get_by_label("Model", exact=True).select_option(label="Analytical Engine (Ada's team)")
+    expect(page.get_by_label("Model", exact=True).locator("option:checked")).to_have_text(
+        "Analytical Engine (Ada's team)"
+    )
     expect(page.get_by_label("Backend")).to_have_value("pytorch")
     page.get_by_label("4 ranks on the CPU, gloo").check()
     page.get_by_label("Precision").select_option("fp32")

@@ -240,8 +240,11 @@ def test_a_running_run_follows_by_itself_and_then_stops_asking(
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/live/" in request.url else None)
     page.goto(reverse("run", args=[evaluation.run.public_id]))
+    cell = page.locator(".cell a")
+    cell.focus()
     Attempt.objects.filter(pk=attempt.pk).update(phase_done=3, phase_total=5)
     expect(page.get_by_text("trials 3 of 5")).to_be_visible()
+    expect(cell).to_be_focused()  # whoever walks by keyboard is not thrown back to the start
     Attempt.objects.filter(pk=attempt.pk).update(state="recorded")
     VerdictFactory(evaluation=evaluation, submission=attempt.submission, attempt=attempt)
     Evaluation.objects.filter(pk=evaluation.pk).update(state=EvaluationState.COMPLETED)
