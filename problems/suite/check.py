@@ -270,7 +270,8 @@ def _needed(tried: Trial, rank: int) -> float:
     """Bytes of distinct values of bit-exact float outputs that the rank does not hold itself, at most all inputs."""
     alone = [args if r == rank else tried.blank(args) for r, args in enumerate(tried.args)]
     lost = dict(leaves(tried.problem.oracle(tried.case, alone)[rank]))
-    held = [x.to(torch.float64).flatten() for x in tensors(tried.args[rank]) if x.is_floating_point()]
+    floats = (x for x in tensors(tried.args[rank]) if x.is_floating_point())
+    held = [(x if x.layout == torch.strided else x.to_dense()).to(torch.float64).flatten() for x in floats]
     own = torch.cat(held) if held else torch.empty(0, dtype=torch.float64)
     needed = 0.0
     for path, leaf in leaves(tried.expected[rank]):
