@@ -30,5 +30,7 @@ urlpatterns = [
     path("published/", documents.published, name="published"),
     path("cite/", documents.cite, name="cite"),
     path("about/", documents.about, name="about"),
+    path("docs/", documents.document_list, name="documents"),
+    path("docs/<slug:name>/", documents.document, name="document"),
     path("status/", status.status, name="status"),
 ]

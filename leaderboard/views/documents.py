@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from evaluator.contract import PROTOCOL_VERSION, Code
 from leaderboard.models import PublishedResult, PublishedResultKind, Target
+from leaderboard.pages import docs
 from leaderboard.pages.outcome import CODE_MEANINGS
 from leaderboard.scoring import RANKING_RULE, SCORING_VERSION
 from problems.models import Problem, Suite, Type
@@ -57,3 +58,16 @@ def published(request: HttpRequest) -> HttpResponse:
         "setup": next((f.setup for f in figures if f.setup), {}),
     }
     return render(request, "documents/published.html", context)
+
+
+@require_safe
+def document_list(request: HttpRequest) -> HttpResponse:
+    return render(request, "documents/documents.html", {"documents": docs.documents()})
+
+
+@require_safe
+def document(request: HttpRequest, name: str) -> HttpResponse:
+    found = docs.read(name)
+    if found is None:
+        raise Http404
+    return render(request, "documents/document.html", {"document": found})

@@ -12,6 +12,7 @@ from django.urls import reverse
 from playwright.sync_api import BrowserContext, Page, expect
 
 from leaderboard.models import Attempt, Evaluation, EvaluationState, Role, RunState, Upload
+from leaderboard.pages import docs
 from tests.browser.conftest import complaints
 from tests.factories import (
     AttemptFactory,
@@ -75,6 +76,8 @@ def addresses(site: Site) -> list[str]:
             for r in ("leaderboard", "models", "problems", "methodology", "about", "cite", "published", "status")
         ),
         *(reverse(r) for r in ("submit", "teams", "team-create", "account_email", "account_change_password")),
+        reverse("documents"),
+        *(reverse("document", args=[document.name]) for document in docs.documents()),
         reverse("problem", args=[1]),
         reverse("model", args=["long"]),
         reverse("team", args=[site.team.slug]),

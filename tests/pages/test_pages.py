@@ -13,7 +13,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from evaluator.contract import Code
 from leaderboard.models import Attempt, AttemptState, Evaluation, PublishedResult, Target
+from leaderboard.pages import docs
 from leaderboard.scoring import RANKING_RULE
 from problems.models import Problem, Suite
 from tests.factories import (
@@ -283,6 +285,31 @@ def test_a_verdict_that_came_in_the_meantime_reloads_the_page(site: Site) -> Non
     assert response["HX-Refresh"] == "true"
     waiting = AttemptFactory(evaluation=EvaluationFactory(suite=site.suite)).submission
     assert "HX-Refresh" not in Client().get(reverse("submission-live", args=[waiting.public_id]))
+
+
+# Documents ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_documents_link_to_each_other_and_into_themselves() -> None:
+    pages = {address: show(address) for address in re.findall(r'href="(/docs/\w+/)"', show(reverse("documents")))}
+    assert "/docs/feedback/" in pages
+    for address, page in pages.items():
+        assert page.count("<h1") == 1, address
+        for target, anchor in re.findall(r'href="(/docs/\w+/)?#([\w-]+)"', page.partition("<main")[2]):
+            assert f'id="{anchor}"' in pages[target or address], f"{address} links to {target}#{anchor}"
+        assert not re.search(r'href="[^"]*\.md', page), address
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", ["../README", "settings", "..%2f..%2fpyproject", "data"])
+def test_no_other_file_is_a_document(name: str) -> None:
+    assert Client().get(f"/docs/{name}/").status_code == 404
+
+
+def test_every_code_is_explained() -> None:
+    text = (docs.FOLDER / "feedback.md").read_text()
+    assert [code for code in Code if f"`{code}`" not in text] == []
 
 
 # Status, errors, headers ----------------------------------------------------------------------------------------------

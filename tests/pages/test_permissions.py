@@ -30,6 +30,8 @@ TABLE: dict[tuple[str, str, str], tuple[int | str, ...]] = {
     ("GET", "published", "public"): (OK, OK, OK, OK, OK),
     ("GET", "cite", "public"): (OK, OK, OK, OK, OK),
     ("GET", "about", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "documents", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "document", "public"): (OK, OK, OK, OK, OK),
     ("GET", "status", "public"): (OK, OK, OK, OK, OK),
     ("GET", "model", "public"): (OK, OK, OK, OK, OK),
     ("GET", "model", "private"): (HIDDEN, HIDDEN, OK, OK, OK),
@@ -159,6 +161,7 @@ def _form(site: Site, route: str) -> dict[str, str]:
 def _address(site: Site, route: str) -> str:
     arguments: dict[str, Callable[[], list[object]]] = {
         "problem": lambda: [site.submission.problem.number],
+        "document": lambda: ["feedback"],
         "model": lambda: [site.run.model.slug],
         "team": lambda: [site.team.slug],
         "model-create": lambda: [site.team.slug],
