@@ -10,11 +10,11 @@ from django.conf import settings
 from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import slugify
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from leaderboard.markdown import MARKDOWN
+
 FOLDER = Path(settings.BASE_DIR) / "docs"
-_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 _DOCUMENT = re.compile(r"(?:docs/)?([a-z_]+)\.md(#.*)?")
 
 
@@ -39,7 +39,7 @@ def read(name: str) -> Document | None:
     if not re.fullmatch(r"[a-z_]+", name) or not path.is_file():
         return None
     text = path.read_text(encoding="utf-8")
-    tokens = _MARKDOWN.parse(text)
+    tokens = MARKDOWN.parse(text)
     for index, token in enumerate(tokens):
         if token.type == "heading_open":
             token.attrSet("id", slugify(tokens[index + 1].content))
@@ -47,7 +47,7 @@ def read(name: str) -> Document | None:
             token.attrSet("tabindex", "0")
         for child in token.children or []:
             _point_to_page(child)
-    html = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
+    html = MARKDOWN.renderer.render(tokens, MARKDOWN.options, {})
     return Document(name, _title(text), mark_safe(html))  # noqa: S308 (our own documents, rendered with html off)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.db.models import QuerySet
+
 from leaderboard.models import EvaluationScore, RankedModel, Run, RunState
-from leaderboard.pages import types
+from leaderboard.pages import outcome, types
 from leaderboard.pages.board import Row, Shown, public_scores
+from leaderboard.pages.outcome import Failures
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,12 @@ class ModelPage:
         return [best[track] for track in sorted(best)]
 
     @property
-    def failures(self) -> list[tuple[str, int]]:
-        """(code, files) over all rows, the most frequent first."""
-        counts: dict[str, int] = {}
+    def failures(self) -> list[Failures]:
+        """Over all rows."""
+        counts: Counter[str] = Counter()
         for row in self.rows:
-            for code, number in row.score.failures.items():
-                counts[code] = counts.get(code, 0) + number
-        return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+            counts.update(row.score.failures)
+        return outcome.failures(counts)
 
 
 def lines() -> list[ModelLine]:
@@ -70,6 +72,6 @@ def read(model: RankedModel, user: Any) -> ModelPage:
     return ModelPage(model, rows, list(others))
 
 
-def of_user(user: Any) -> Iterable[RankedModel]:
+def of_user(user: Any) -> QuerySet[RankedModel]:
     """Models of the teams of ``user``, for the submit page."""
     return RankedModel.objects.filter(team__memberships__user=user, is_baseline=False).select_related("team")

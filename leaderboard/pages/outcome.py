@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evaluator.contract import Code, Decision, Phase
@@ -48,6 +49,25 @@ CODE_MEANINGS: dict[str, str] = {
     Code.NEEDS_RUNTIME: "needs a runtime that the target does not have; no fault of the file",
     Code.HARNESS_FAILURE: "the judge failed, not the file; never counted",
 }
+STAGES: dict[str, str] = {
+    Code.INVALID_FILE: "before it runs",
+    Code.COMPILE_ERROR: "before it runs",
+    Code.IMPORT_ERROR: "before it runs",
+    Code.NEEDS_RUNTIME: "before it runs",
+    Code.NEEDS_MULTICAST: "before it runs",
+    Code.RUNTIME_ERROR: "while it runs",
+    Code.ILLEGAL_MEMORY_ACCESS: "while it runs",
+    Code.OUT_OF_MEMORY: "while it runs",
+    Code.DEADLOCK: "while it runs",
+    Code.TOO_SLOW: "while it runs",
+    Code.WRONG_STRUCTURE: "in its result",
+    Code.WRONG_VALUES: "in its result",
+    Code.IMPRECISE: "in its result",
+    Code.RACE: "in its result",
+    Code.IMPOSSIBLE_TIME: "in its time",
+    Code.INTEGRITY: "in its conduct",
+    Code.HARNESS_FAILURE: "on our side",
+}
 PHASE_TEXTS: dict[str, str] = {
     Phase.STATIC: "static check",
     Phase.COMPILE: "compiling",
@@ -71,6 +91,22 @@ class State:
     done: int = 0
     total: int = 0
     final: bool = False
+
+
+@dataclass(frozen=True)
+class Failures:
+    """How many files fail with one code, and the stage that the code belongs to."""
+
+    stage: str
+    text: str
+    number: int
+
+
+def failures(counts: Mapping[str, int]) -> list[Failures]:
+    """One line for each code but ``correct``, stage by stage in the order in which a file meets them."""
+    order = list(STAGES)
+    codes = sorted((code for code in counts if code in STAGES), key=order.index)
+    return [Failures(STAGES[code], CODE_TEXTS[code], counts[code]) for code in codes]
 
 
 WAITING = State("waiting", "calm", "·")

@@ -23,7 +23,7 @@ from leaderboard.models import (
     Verdict,
 )
 from leaderboard.pages import outcome
-from leaderboard.pages.outcome import State
+from leaderboard.pages.outcome import Failures, State
 from problems.models import Problem, Type
 
 OPEN = (EvaluationState.QUEUED, EvaluationState.RUNNING)
@@ -92,10 +92,8 @@ class RunPage:
         return sorted(found, key=lambda a: -(a.verdict.speedup or 0.0) if a.verdict else 0.0)
 
     @property
-    def failures(self) -> list[tuple[str, str, int]]:
-        """(code, text, files) of every code but correct, the most frequent first."""
-        counts = Counter(a.verdict.code for a in self.answers if a.verdict and a.verdict.code != Code.CORRECT)
-        return [(code, outcome.CODE_TEXTS[code], n) for code, n in counts.most_common()]
+    def failures(self) -> list[Failures]:
+        return outcome.failures(Counter(a.verdict.code for a in self.answers if a.verdict))
 
 
 def read(run: Run, user: Any, evaluation_id: str = "") -> RunPage:

@@ -9,12 +9,12 @@ from django import template
 from django.forms import BoundField, CheckboxInput
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
-from markdown_it import MarkdownIt
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from leaderboard import charts, figures
+from leaderboard.markdown import MARKDOWN
 
 register = template.Library()
 _FILTERS: dict[str, Callable[..., str]] = {
@@ -33,8 +33,6 @@ register.simple_tag(charts.type_letters)
 register.simple_tag(charts.timing_plot)
 
 _ACRONYMS = {"llm": "LLM", "moe": "MoE", "gnn": "GNN"}
-# Raw HTML stays text: statements and documents are ours, but a maintainer may edit some of them.
-_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 @register.filter
@@ -57,7 +55,7 @@ def breakable(name: str) -> SafeString:
 @register.filter
 def markdown(text: str) -> SafeString:
     """CommonMark with tables; HTML in the text is shown, never interpreted."""
-    return mark_safe(_MARKDOWN.render(text))  # noqa: S308 (rendered with html off)
+    return mark_safe(MARKDOWN.render(text))  # noqa: S308 (rendered with html off)
 
 
 @register.filter

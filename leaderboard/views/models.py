@@ -9,7 +9,6 @@ from django.views.decorators.http import require_safe
 from leaderboard.access import model_for_viewer
 from leaderboard.pages import models as reading
 from leaderboard.pages import types
-from leaderboard.pages.outcome import CODE_TEXTS
 
 
 @require_safe
@@ -20,6 +19,4 @@ def model_list(request: HttpRequest) -> HttpResponse:
 @require_safe
 def model_page(request: HttpRequest, slug: str) -> HttpResponse:
     page = reading.read(model_for_viewer(request.user, slug), request.user)
-    failures = [(CODE_TEXTS.get(code, code), number) for code, number in page.failures]
-    context = {"section": "models", "page": page, "heads": types.heads(), "failures": failures}
-    return render(request, "leaderboard/model.html", context)
+    return render(request, "leaderboard/model.html", {"section": "models", "page": page, "heads": types.heads()})
