@@ -45,8 +45,9 @@ DRAWS = {
 def full_rows(shard: torch.Tensor, group: Optional[dist.ProcessGroup]) -> torch.Tensor:
     """From (c, V/W) on every rank to this rank's c/W tokens with the whole vocabulary, (c/W, V)."""
     W = dist.get_world_size(group)
+    shard = shard.contiguous()
     received = torch.empty_like(shard)
-    dist.all_to_all_single(received, shard.contiguous(), group=group)
+    dist.all_to_all_single(received, shard, group=group)
     tokens, width = shard.shape[0] // W, shard.shape[1]
     return received.view(W, tokens, width).transpose(0, 1).reshape(tokens, W * width)
 

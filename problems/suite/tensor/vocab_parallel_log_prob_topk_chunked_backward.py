@@ -90,20 +90,20 @@ PROBLEM = Problem(
     origin="NVIDIA NeMo-RL: chunked vocab-parallel log-probabilities with sampling filters (backward)",
     difficulty=4,
     statement=(
-        "The vocabulary is split over the ranks: `vocab_parallel_logits` (B, S, V/W) holds columns r·V/W to "
-        "(r+1)·V/W - 1 on rank r. `target` (B, S), int64, counting over the whole vocabulary, and `grad_output` "
-        "(B, S), bfloat16 or float32, are the same on all ranks. Every token's row of V logits is filtered: with `top_k` above "
-        "0, only entries not below the k-th largest value stay, all that tie with it included; then, with `top_p` "
-        "below 1, the softmax of what is left is summed up from the smallest entry, and those stay whose running sum "
-        "is above 1 - top_p, and always the largest. The decisions are taken in the dtype of the logits. The "
-        "log-probability of a token is the log-softmax of its filtered row at the target. The result on every rank is "
-        "the gradient of the sum of grad_output times log-probability with respect to its logits, (B, S, V/W), "
-        "computed and returned in float32, the filter taken as a constant mask: at entries that stay, (1 at the "
-        "target, 0 elsewhere, minus the softmax of the filtered row) times grad_output; 0 at all others, a target that "
-        "was filtered out included. The reference works on chunks of B·max(1, `chunk_size`) tokens of the flattened "
-        "batch, the last one possibly shorter; the result does not depend on that. If tokens or chunks cannot be "
-        "shared equally, ValueError. `tp_group` None means the world group; with a process group, its members split "
-        "the vocabulary."
+        "The vocabulary is split over the ranks: `vocab_parallel_logits` (B, S, V/W) holds columns r·V/W to (r+1)·V/W "
+        "- 1 on rank r. `target` (B, S), int64, counting over the whole vocabulary, and `grad_output` (B, S), "
+        "bfloat16 or float32, are the same on all ranks. Every token's row of V logits is filtered: with `top_k` "
+        "above 0, only entries not below the k-th largest value stay, all that tie with it included; then, with "
+        "`top_p` below 1, the softmax of what is left is summed up from the smallest entry, and those stay whose "
+        "running sum is above 1 - top_p, and always the largest. The decisions are taken in the dtype of the logits. "
+        "The log-probability of a token is the log-softmax of its filtered row at the target. The result on every "
+        "rank is the gradient of the sum of grad_output times log-probability with respect to its logits, (B, S, "
+        "V/W), computed and returned in float32, the filter taken as a constant mask: at entries that stay, (1 at the "
+        "target, 0 elsewhere, minus the softmax of the filtered row) times grad_output; 0 at all others, a target "
+        "that was filtered out included. The reference works on chunks of B·max(1, `chunk_size`) tokens of the "
+        "flattened batch, the last one possibly shorter; the result does not depend on that. If tokens or chunks "
+        "cannot be shared equally, ValueError. `tp_group` None means the world group; with a process group, its "
+        "members split the vocabulary."
     ),
     solution=solution,
     inputs=inputs,
