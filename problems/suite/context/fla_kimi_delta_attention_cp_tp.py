@@ -17,7 +17,7 @@ from typing import Optional
 import torch
 import torch.distributed as dist
 
-from problems.suite.base import Args, Case, Expected, Group, Leaf, Problem, RankCost, Rng, Tolerance, wide
+from problems.suite.base import Args, Case, Close, Expected, Group, Leaf, Problem, RankCost, Rng, Tolerance, wide
 from problems.suite.costs import dtype_name, element_size
 from problems.suite.families.delta_rule import chain_cost, delta_rule, exact_delta_rule, unit
 from problems.suite.groups import contiguous, members, strided
@@ -113,7 +113,7 @@ def oracle(case: Case, args: list[Args]) -> list[Expected]:
             out[r] = o.chunk(len(chain), dim=1)[position]
     pairs = members(args[0]["tp_group"], W) if args[0]["tp_group"] else tuple((r,) for r in range(W))
     total = {r: torch.stack([out[peer] for peer in pair]).sum(0) for pair in pairs for r in pair}
-    return [Expected(Leaf(total[r], case.dtype)) for r in range(W)]
+    return [Expected(Leaf(total[r], case.dtype, Close(axis=2))) for r in range(W)]  # heads differ in amplitude
 
 
 def cost(case: Case, args: list[Args]) -> list[RankCost]:
@@ -203,7 +203,7 @@ PROBLEM = Problem(
     ),
     tolerances={
         torch.float32: Tolerance(units=5e-5, relative=2e-5),
-        torch.bfloat16: Tolerance(units=4.5e-2, relative=1e-2),
-        torch.float16: Tolerance(units=6e-3, relative=1.2e-3),
+        torch.bfloat16: Tolerance(units=5e-2, relative=1.1e-2),
+        torch.float16: Tolerance(units=6e-3, relative=1.4e-3),
     },
 )
