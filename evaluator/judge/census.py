@@ -44,16 +44,24 @@ def mechanisms(source: str) -> tuple[str, ...]:
 
 
 def strip_comments(source: str) -> str:
-    """The source without Python comments and docstrings of its own; C comments inside strings go too."""
-    pieces = []
+    """The source without Python's comments, and with C's comments taken out of its strings."""
+    lines = io.StringIO(source).readlines()
     try:
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            if token.type != tokenize.COMMENT:
-                pieces.append(token.string)
-                pieces.append("" if token.string in "().[]" else " ")
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     except (tokenize.TokenError, SyntaxError):
         return source  # what ast accepts and tokenize does not is scanned as it is
-    text = "".join(pieces)
-    for bracket in "().[]":
-        text = text.replace(f" {bracket}", bracket)
-    return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+    for token in reversed(tokens):  # from the end, so that earlier places stay where they are
+        if token.type == tokenize.COMMENT or token.type in _STRINGS:
+            text = "" if token.type == tokenize.COMMENT else _C_COMMENT.sub(" ", token.string)
+            _replace(lines, token.start, token.end, text)
+    return "".join(lines)
+
+
+_STRINGS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+_C_COMMENT = re.compile(r"/\*.*?\*/|(?<!:)//[^\n]*", re.DOTALL)
+
+
+def _replace(lines: list[str], start: tuple[int, int], end: tuple[int, int], text: str) -> None:
+    """Replaces what stands between two (1-based line, column) places."""
+    first, last = start[0] - 1, end[0] - 1
+    lines[first : last + 1] = [lines[first][: start[1]] + text + lines[last][end[1] :]]

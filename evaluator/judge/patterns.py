@@ -14,7 +14,9 @@ from problems.suite.base import Args, Case, Close, Expected, Leaf, Problem
 from problems.suite.compare import compare, error_of, scale
 
 WIDESPREAD = 0.25
-"""Share of elements with an error beyond the run dtype's own rounding above which an error is everywhere."""
+"""Share of elements with an error of about the lower precision's size above which an error is everywhere."""
+NOTICEABLE = 1 / 32
+"""Error in units of the lower precision's rounding from which an element counts for that."""
 
 # What one level of precision below the run dtype may cost, in its unit roundoff: next level, unit roundoff.
 _LOWER: dict[torch.dtype, tuple[tuple[str, float], ...]] = {
@@ -77,10 +79,8 @@ def lower_precision(case: Case, checks: list[RankCheck]) -> str:
 
 def _fits(leaf: Leaf, value: torch.Tensor, unit: float) -> bool:
     error = error_of(leaf, value)
-    magnitude = leaf.value.abs()
-    small = error <= ROUNDINGS * unit * (scale(leaf) + magnitude)
-    own = torch.finfo(leaf.dtype).eps
-    spread = float((error > own * magnitude).double().mean())
+    small = error <= ROUNDINGS * unit * (scale(leaf) + leaf.value.abs())
+    spread = float((error > NOTICEABLE * unit * scale(leaf)).double().mean())
     return bool(small.all()) and spread > WIDESPREAD
 
 

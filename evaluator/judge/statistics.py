@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from evaluator.contract import Decision, Interval
 
@@ -117,6 +118,7 @@ def _exp(value: float) -> float:
     return math.exp(min(700.0, max(-700.0, value)))
 
 
+@cache
 def t_quantile(probability: float, degrees: int) -> float:
     """Quantile of Student's t-distribution. Raises ValueError unless 0 < probability < 1 and degrees >= 1."""
     if not 0.0 < probability < 1.0 or degrees < 1:

@@ -37,7 +37,7 @@ _Tensor = torch.Tensor
 
 
 class TooLarge(Exception):
-    """Outputs need more room than the judge gave: they cannot have the expected shapes."""
+    """Outputs need more room or have more parts than the judge allows: they cannot be the expected ones."""
 
 
 def aligned(offset: int) -> int:
@@ -118,7 +118,7 @@ class _Delivery:
         self.nodes += 1
         kind = type(value)
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
-            return {"t": "other", "words": "a structure too large to describe"}
+            raise TooLarge(f"a structure of more than {MAX_NODES} parts or {MAX_DEPTH} levels")
         if kind is _Tensor:
             return self.tensor(value)
         if value is None or kind is bool or (kind is int and abs(value) < 2**63):

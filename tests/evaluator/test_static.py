@@ -1,0 +1,82 @@
+"""The static phase and the census read sources without running them, whatever the sources hold."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluator.contract import MAX_SOURCE_BYTES, Code
+from evaluator.judge.census import mechanisms, strip_comments
+from evaluator.judge.faults import Fault
+from evaluator.judge.static import examine
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def solution(a):\n    return a\n",
+        "solution = lambda a: a\n",
+        "if True:\n    def solution(a):\n        return a\n",
+        "from math import *\n",
+        "from operator import add as solution\n",
+        "class solution:\n    pass\n",
+        "solution: object = print\n",
+    ],
+)
+def test_files_that_may_define_solution_pass(source: str) -> None:
+    examine(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("", "empty"),
+        (" \n\n", "empty"),
+        ("x = 1\n", "defines no solution"),
+        ("def solve(a):\n    return a\n", "defines no solution"),
+        ("def solution(a:\n", "Syntax error in line 1"),
+        ("def solution(a):\nreturn a\n", "Syntax error in line 2"),
+        ("x = '\0'\n", "null bytes"),
+        ("x = '\ud800'\n", "UTF-8"),
+        ("solution = " + "(" * 5_000 + ")" * 5_000, "nested"),
+        ("solution = " + "-" * 100_000 + "1", "nested"),
+        ("solution = 1\n#" + "x" * MAX_SOURCE_BYTES, "at most 1000000 are allowed"),
+    ],
+)
+def test_files_that_cannot_be_judged_get_their_sentence(source: str, sentence: str) -> None:
+    with pytest.raises(Fault, match=sentence) as caught:
+        examine(source)
+    assert caught.value.code is Code.INVALID_FILE
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_examined_or_refused(source: str) -> None:
+    try:
+        examine(source)
+    except Fault as fault:
+        assert fault.code is Code.INVALID_FILE
+    mechanisms(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "label"),
+    [
+        ("dist.all_reduce(x)", "NCCL or c10d"),
+        ("import torch.distributed._symmetric_memory as symm_mem", "symmetric memory"),
+        ('code = """multimem.ld_reduce.global"""', "NVLS multicast"),
+        ("hdl.get_buffer(1, (4,), torch.float32)", "peer load/store"),
+        ("@triton.jit\ndef k(): pass", "Triton or DSL"),
+        ('src = "__global__ void k() {}"', "CUDA source"),
+        ("x.cpu()", "host staging"),
+        ("g = torch.cuda.CUDAGraph()", "CUDA graph"),
+        ("y = x.to(torch.float8_e4m3fn)", "compressed wire"),
+        ("exec(code)", "obfuscated"),
+    ],
+)
+def test_mechanisms_are_labelled_as_seen_in_the_source_only(source: str, label: str) -> None:
+    assert f"{label} (static)" in mechanisms(source)
+
+
+def test_comments_count_for_nothing() -> None:
+    assert mechanisms("x = 1  # dist.all_reduce(x)\n") == ()
+    assert mechanisms('s = """\n// multimem.st\n/* cp.async.bulk */\n"""\n') == ()
+    assert "address" in strip_comments('s = "the address http"')
