@@ -109,15 +109,20 @@ def type_letters(types: Iterable[tuple[str, str]]) -> SafeString:
 
 
 def timing_plot(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> SafeString:
-    """Samples of both arms, in seconds, block pair by block pair: rings are the baseline, dots the submission."""
+    """Samples of both arms, in seconds, block pair by block pair: rings are the baseline, dots the submission.
+
+    The scale fits all but the slowest few samples; those that a disturbance pushed beyond it stand at the upper edge
+    and are counted.
+    """
     samples = [s for pair in pairs for arm in pair for s in arm if s > 0]
     if not samples:
         return SafeString("")
-    ticks = _ticks(max(samples))
+    ticks = _ticks(min(max(samples), 2 * sorted(samples)[int(0.95 * (len(samples) - 1))]))
     top = ticks[-1]
+    beyond = sum(sample > top for sample in samples)
 
     def y(seconds: float) -> str:
-        return f"{PLOT_TOP + (PLOT_HEIGHT - PLOT_TOP - PLOT_BOTTOM) * (1 - seconds / top):.1f}"
+        return f"{PLOT_TOP + (PLOT_HEIGHT - PLOT_TOP - PLOT_BOTTOM) * (1 - min(seconds, top) / top):.1f}"
 
     width = (PLOT_WIDTH - PLOT_LEFT) / len(pairs)
     marks = []
@@ -127,12 +132,20 @@ def timing_plot(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Saf
         marks += [("candidate", f"{left + width * 0.68 + _spread(i, width)}", y(s)) for i, s in enumerate(candidate)]
     return format_html(
         '<svg class="plot" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" aria-label="{label}">'
-        '{rules}{marks}<line class="axis" x1="{left}" y1="{base}" x2="{w}" y2="{base}"/>{numbers}</svg>',
+        '{rules}{marks}<line class="axis" x1="{left}" y1="{base}" x2="{w}" y2="{base}"/>{numbers}{beyond}</svg>',
         w=PLOT_WIDTH,
         h=PLOT_HEIGHT,
         left=PLOT_LEFT,
         base=PLOT_HEIGHT - PLOT_BOTTOM,
         label=f"{len(pairs)} block pairs, samples from {seconds_text(min(samples))} to {seconds_text(max(samples))}",
+        beyond=format_html(
+            '<text x="{}" y="20" text-anchor="end">{} above, up to {}</text>',
+            PLOT_WIDTH - 4,
+            beyond,
+            seconds_text(max(samples)),
+        )
+        if beyond
+        else "",
         rules=format_html_join(
             "",
             '<line class="rule" x1="{}" y1="{}" x2="{}" y2="{}"/><text x="4" y="{}" dy="3">{}</text>',

@@ -8,6 +8,17 @@ from leaderboard.models import BACKENDS, PRECISIONS, EvaluationScore, Provenance
 from problems.models import Suite, Type
 
 
+class VersionField(django_filters.fields.ModelChoiceField):
+    """Suites by their version alone: all have one name."""
+
+    def label_from_instance(self, obj: Suite) -> str:
+        return obj.version
+
+
+class SuiteFilter(django_filters.ModelChoiceFilter):
+    field_class = VersionField
+
+
 class BoardFilter(django_filters.FilterSet):
     """``target`` and ``suite`` always hold one value: rows of different hardware or suites have no common ranking."""
 
@@ -18,7 +29,7 @@ class BoardFilter(django_filters.FilterSet):
         empty_label=None,
         label="Target",
     )
-    suite = django_filters.ModelChoiceFilter(
+    suite = SuiteFilter(
         field_name="evaluation__suite",
         to_field_name="version",
         queryset=Suite.objects.all(),

@@ -63,8 +63,11 @@ class SubmissionPage:
         return [(pair.reference, pair.candidate) for pair in timing.pairs] if timing else []
 
 
-def read(submission: Submission, user: Any, evaluation_id: str = "", rank: int = 0) -> SubmissionPage:
-    """The page of ``submission`` in the evaluation ``evaluation_id`` (else the newest), with the log of ``rank``."""
+def read(submission: Submission, user: Any, evaluation_id: str = "", rank: str = "") -> SubmissionPage:
+    """The page of ``submission`` in the evaluation ``evaluation_id`` (else the newest), with the log of ``rank``.
+
+    Without ``rank``, or for one that there is not, it is the log of the rank that failed first, or of rank 0.
+    """
     evaluations = list(submission.run.evaluations.select_related("target", "suite").order_by("-created_at"))
     chosen = next((e for e in evaluations if e.public_id == evaluation_id), evaluations[0] if evaluations else None)
     attempts = list(
@@ -83,7 +86,7 @@ def read(submission: Submission, user: Any, evaluation_id: str = "", rank: int =
         report=report,
         attempts=attempts,
         reviews=list(verdict.reviews.all()) if verdict else [],
-        rank=next((r for r in report.ranks if r.rank == rank), None) if report else None,
+        rank=_chosen(report.ranks, rank) if report else None,
     )
 
 
@@ -93,3 +96,9 @@ def _report(verdict: Verdict | None) -> Report | None:
         return None
     artifact = Artifact.objects.filter(attempt=verdict.attempt_id, kind=ArtifactKind.REPORT).first()
     return Report.model_validate_json(artifact.content) if artifact else None
+
+
+def _chosen(ranks: Sequence[RankResult], asked: str) -> RankResult | None:
+    by_number = {str(result.rank): result for result in ranks}
+    first = next((result for result in ranks if result.primary), by_number.get("0"))
+    return by_number.get(asked, first)

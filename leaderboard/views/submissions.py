@@ -37,7 +37,4 @@ def submission_source(request: HttpRequest, submission_id: str) -> HttpResponse:
 
 def _page(request: HttpRequest, submission_id: str) -> SubmissionPage:
     submission = submission_for_viewer(request.user, submission_id)
-    rank = request.GET.get("rank", "0")
-    return reading.read(
-        submission, request.user, request.GET.get("on", ""), int(rank) if rank.isascii() and rank.isdigit() else 0
-    )
+    return reading.read(submission, request.user, request.GET.get("on", ""), request.GET.get("rank", ""))

@@ -254,6 +254,10 @@ def test_a_submission_shows_all_of_its_report(site: Site) -> None:
     ):
         assert part in page, part
     assert "rank 1 says hello" not in page
+    for query in ("", "?rank=99", "?rank=x", "?rank=" + "9" * 5000):
+        assert "rank 1 says hello" in show(reverse("submission", args=[wrong.public_id]) + query), (
+            "the one that failed first"
+        )
 
 
 def test_kept_sources_keep_tracebacks_and_output_too(site: Site) -> None:
@@ -264,7 +268,7 @@ def test_kept_sources_keep_tracebacks_and_output_too(site: Site) -> None:
     wrong = site.run.submissions.order_by("-problem__number").first()
     assert wrong is not None
     address = reverse("submission", args=[wrong.public_id])
-    for text in ("Traceback of rank 0", "rank 0 says hello", "def solution"):
+    for text in ("Traceback of rank 1", "rank 1 says hello", "def solution"):
         assert text not in re.sub("<[^>]+>", "", show(address)), text
         assert text in re.sub("<[^>]+>", "", show(address, site.client("member"))), text
 
