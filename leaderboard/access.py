@@ -14,6 +14,7 @@ from django.http import Http404
 from django.shortcuts import get_object_or_404
 
 from leaderboard.models import (
+    Evaluation,
     Invitation,
     Membership,
     RankedModel,
@@ -50,6 +51,14 @@ def run_for_member(user: User, public_id: str) -> Run:
     """A run of a team of ``user``, who may withdraw it or cancel its evaluations."""
     runs = Run.objects.filter(team__in=Team.objects.of(user)).select_related("model", "team")
     return get_object_or_404(runs, public_id=public_id)
+
+
+def evaluation_of(run: Run, public_id: str) -> Evaluation:
+    """An evaluation of a run that the user already has by one of the functions here."""
+    for evaluation in run.evaluations.all():
+        if evaluation.public_id == public_id:
+            return evaluation
+    raise Http404
 
 
 def submission_for_viewer(user: User, public_id: str) -> Submission:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from leaderboard import lifecycle
-from leaderboard.access import run_for_member, run_for_viewer
+from leaderboard.access import evaluation_of, run_for_member, run_for_viewer
 from leaderboard.forms import posted
 from leaderboard.forms.runs import WithdrawForm
 from leaderboard.pages import run as reading
@@ -35,7 +35,7 @@ def run_live(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_POST
 def run_cancel(request: HttpRequest, run_id: str) -> HttpResponse:
     run = run_for_member(request.user, run_id)
-    evaluation = get_object_or_404(run.evaluations, public_id=request.POST.get("evaluation", ""))
+    evaluation = evaluation_of(run, request.POST.get("evaluation", ""))
     if lifecycle.cancel_evaluation(evaluation, request.user, reason="stopped by the team"):
         messages.success(request, "The evaluation was stopped. Verdicts that were there already remain.")
     else:

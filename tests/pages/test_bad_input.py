@@ -6,6 +6,7 @@ import io
 import zipfile
 from collections.abc import Iterator
 from html import unescape
+from urllib.parse import quote
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -125,3 +126,24 @@ def test_what_is_shown_of_a_name_is_escaped(client: Client) -> None:
     response = send(client, ("x.py", b""), paths='["<script>alert(1)</script>.py"]')
     assert b"<script>alert(1)" not in response.content
     assert b"&lt;script&gt;" in response.content
+
+
+NASTY = ("\0", "9" * 5_000, "-1", "ü", "' OR 1=1 --", "../../etc/passwd", "\ud800".encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize("value", NASTY, ids=range(len(NASTY)))
+def test_nonsense_in_an_address_is_answered_not_stumbled_over(site: Site, value: str | bytes) -> None:
+    """Every parameter of every public page, and every part of an address."""
+    client = site.client("owner")
+    text = quote(value)
+    parameters = "target suite track backend precision provenance weights type sort page on rank version difficulty"
+    query = "&".join(f"{name}={text}" for name in parameters.split())
+    pages = [reverse(name) for name in ("leaderboard", "models", "problems", "status")]
+    pages += [reverse("run", args=[site.run.public_id]), reverse("submission", args=[site.submission.public_id])]
+    pages += [reverse("run-live", args=[site.run.public_id]), reverse("problem", args=[1])]
+    for page in pages:
+        assert client.get(f"{page}?{query}").status_code in (200, 286), page
+    for place in ("runs", "models", "submissions", "teams", "problems", "invitations", "submit", "docs"):
+        assert client.get(f"/{place}/{text}/").status_code == 404, place
+    cancel = client.post(reverse("run-cancel", args=[site.run.public_id]), {"evaluation": value})
+    assert cancel.status_code == 404
