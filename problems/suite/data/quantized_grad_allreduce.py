@@ -27,8 +27,8 @@ CODES = 127
 def inputs(case: Case, rng: Rng) -> list[Args]:
     """Normal values with a standard deviation of 0.3 and one outlier of 30 to 100 in every block.
 
-    One block in eight is zero. The outliers make the codes coarse (scales of 0.25 to 0.8), so that quantisation shows. Elements within 1e-3 of the
-    middle between two codes are zero: no code depends on the rounding of the division.
+    One block in eight is zero. The outliers make the codes coarse (scales of 0.25 to 0.8), so that quantisation shows.
+    Elements within 1e-3 of the middle between two codes are zero: no code depends on the rounding of the division.
     """
     n, block = case["n"], case["block"]
     if case.draw == "ragged":

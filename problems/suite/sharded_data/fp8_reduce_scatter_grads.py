@@ -75,13 +75,13 @@ PROBLEM = Problem(
     difficulty=2,
     statement=(
         "Every rank holds gradients `flat_grads` (W·P,) in the run dtype and `amax_history` (16,) in bf16, oldest "
-        "entry first; histories differ from rank to rank. The new history drops the oldest entry and appends the largest "
-        "magnitude of the gradients, rounded to bf16. The rank's scale is the largest entry of the new history (at "
-        "least 1e-12), as float32, divided by 448. Every element is divided by the scale in float32, rounded to float8 "
-        "E4M3 (nearest, ties to even) and multiplied by the scale. The result on rank r is the tuple of the mean over "
-        "the ranks of the restored elements r·P to (r+1)·P - 1, (P,) in the run dtype, and the rank's own new history, "
-        "(16,) in bf16, exact. The inputs keep their values. The reference rounds restored values to the run dtype "
-        "and adds them in a reduce-scatter; sending codes and adding in float32 is welcome."
+        "entry first; histories differ from rank to rank. The new history drops the oldest entry and appends the "
+        "largest magnitude of the gradients, rounded to bf16. The rank's scale is the largest entry of the new "
+        "history (at least 1e-12), as float32, divided by 448. Every element is divided by the scale in float32, "
+        "rounded to float8 E4M3 (nearest, ties to even) and multiplied by the scale. The result on rank r is the "
+        "tuple of the mean over the ranks of the restored elements r·P to (r+1)·P - 1, (P,) in the run dtype, and the "
+        "rank's own new history, (16,) in bf16, exact. The inputs keep their values. The reference rounds restored "
+        "values to the run dtype and adds them in a reduce-scatter; sending codes and adding in float32 is welcome."
     ),
     solution=solution,
     inputs=inputs,
