@@ -9,7 +9,6 @@ from django.db import transaction
 
 from leaderboard.models import Target
 
-
 # Named otherwise here, or of use to the judge alone.
 _NOT_FIELDS = {"name", "ranked", "world_sizes"}
 

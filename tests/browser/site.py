@@ -53,7 +53,9 @@ class RunningSite:
         self._launch("broker", [_binary.get_binary_path(), *broker])
         self._await("broker", lambda: "Ready to accept connections" in self.log("broker"))
         prepare = [sys.executable, "manage.py", "prepare", "--worker", "local", "--target", "cpu-gloo"]
-        subprocess.run(prepare, cwd=ROOT, env=self._environment, check=True, capture_output=True)
+        done = subprocess.run(prepare, cwd=ROOT, env=self._environment, check=False, capture_output=True, text=True)
+        if done.returncode != 0:
+            pytest.fail(f"manage.py prepare failed\n{done.stdout}\n{done.stderr}")
         places = {"python": sys.executable, "data": self.folder, "host": "127.0.0.1", "port": self.port}
         for process in PROCESSES:
             self._launch(process.name, [part.format(**places, target="cpu-gloo") for part in process.argv])
