@@ -81,7 +81,7 @@ def oracle(case: Case, args: list[Args]) -> list[Expected]:
         for _ in range(members[0]["n_iterations"]):
             log_q = log_q - log_q.logsumexp(dim=0, keepdim=True)
             log_q = log_q - log_q.logsumexp(dim=1, keepdim=True)
-        rows = log_q.exp().split([len(a["teacher_output"]) for a in members])
+        rows = log_q.exp().split_with_sizes([len(a["teacher_output"]) for a in members])
         return [Expected(Leaf(own, torch.float32)) for own in rows]
 
     return by_group(args, assigned)

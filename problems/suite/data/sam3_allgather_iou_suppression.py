@@ -78,7 +78,7 @@ def _scene(case: Case, rng: Rng, counts: list[int], group: Group | None) -> list
             "reverse": reverse,
             "group": group,
         }
-        for own_masks, own_scores in zip(masks.split(counts), scores.split(counts), strict=True)
+        for own_masks, own_scores in zip(masks.split_with_sizes(counts), scores.split_with_sizes(counts), strict=True)
     ]
 
 
@@ -199,7 +199,7 @@ def cost(case: Case, args: list[Args]) -> list[RankCost]:
         masks, suppressed = _decided(part)
         n, pixels = len(masks), masks[0].numel()
         counts = [len(a["low_res_masks_local"]) for a in part]
-        lost = [int(own.sum()) for own in suppressed.split(counts)]
+        lost = [int(own.sum()) for own in suppressed.split_with_sizes(counts)]
         shares = [(c - s) * pixels * e + s * pixels / 8 + c * e for c, s in zip(counts, lost, strict=True)]
         flops = {"fp32": float(n * pixels) + n * (n - 1) / 2 * pixels / 32 * 2}
         written = n * (4 * pixels + 4 + 1)

@@ -54,7 +54,7 @@ def inputs(case: Case, rng: Rng) -> list[Args]:
 
 def solution(local_tensor: torch.Tensor, block_size: int = 128) -> Tuple[torch.Tensor, torch.Tensor]:
     assert local_tensor.shape[-1] % block_size == 0
-    blocks = local_tensor.to(torch.float32).unflatten(-1, (-1, block_size))
+    blocks = local_tensor.to(torch.float32).reshape(*local_tensor.shape[:-1], -1, block_size)
     scales = blocks.abs().amax(dim=-1) / FP8_LARGEST
     divisors = torch.where(scales == 0.0, 1.0, scales).unsqueeze(-1)
     codes = (blocks / divisors).clamp(-FP8_LARGEST, FP8_LARGEST).flatten(-2).to(torch.float8_e4m3fn)
@@ -71,7 +71,8 @@ def solution(local_tensor: torch.Tensor, block_size: int = 128) -> Tuple[torch.T
 
 def oracle(case: Case, args: list[Args]) -> list[Expected]:
     """A quotient within NEAR_TIE of the middle between two codes may give either; elsewhere the code is determined."""
-    blocks = torch.cat([wide(a["local_tensor"]).unflatten(-1, (-1, a["block_size"])) for a in args])
+    whole = torch.cat([wide(a["local_tensor"]) for a in args])
+    blocks = whole.reshape(*whole.shape[:-1], -1, args[0]["block_size"])
     largest = blocks.abs().amax(dim=-1)
     rounded = float32_quotient(largest, FP8_LARGEST).unsqueeze(-1)
     quotient = blocks / torch.where(rounded == 0.0, 1.0, rounded)
