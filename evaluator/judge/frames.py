@@ -111,7 +111,7 @@ class ValueNode:
 
 @dataclass(frozen=True)
 class SequenceNode:
-    kind: Literal["list", "tuple"]
+    kind: Literal["list", "tuple", "size"]
     items: tuple[Node, ...]
 
 
@@ -156,7 +156,7 @@ class _Structure:
                     return ValueNode(_scalar(described["v"]))
                 case "float":
                     return ValueNode(float.fromhex(described["v"]))
-                case "list" | "tuple" as kind:
+                case "list" | "tuple" | "size" as kind:
                     return SequenceNode(kind, tuple(self.node(item, depth + 1) for item in _listed(described)))
                 case "dict":
                     pairs = [(str(key), self.node(item, depth + 1)) for key, item in _listed(described)]

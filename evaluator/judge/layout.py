@@ -136,7 +136,7 @@ class _Encoder:
         if isinstance(value, Group):
             return {"t": "group", "index": self.partitions.index(value.partition)}
         if isinstance(value, list | tuple):
-            kind = "list" if isinstance(value, list) else "tuple"
+            kind = type(value).__name__.lower()  # list, tuple, size
             return {"t": kind, "items": [self.node(name, item) for item in value]}
         if isinstance(value, float):
             return {"t": "float", "v": value.hex()}
@@ -188,7 +188,7 @@ def _moved(node: dict[str, Any], start: int) -> dict[str, Any]:
     match node["t"]:
         case "tensor":
             return {**node, "offset": node["offset"] + start}
-        case "list" | "tuple":
+        case "list" | "tuple" | "size":
             return {**node, "items": [_moved(item, start) for item in node["items"]]}
         case "linear":
             return {**node, "weight": _moved(node["weight"], start), "bias": _moved(node["bias"], start)}

@@ -48,7 +48,7 @@ def _match_container(
         for key, value in expected.items():
             yield from match(value, items[str(key)], tolerance, f"{path}[{key!r}]")
         return
-    kind = "list" if isinstance(expected, list) else "tuple"
+    kind = type(expected).__name__.lower()  # list, tuple, size
     if not isinstance(node, SequenceNode) or node.kind != kind or len(node.items) != len(expected):
         yield f"{path}: expected {describe(expected)}, received {describe_node(node)}"
         return
@@ -110,7 +110,8 @@ def describe(expected: Any) -> str:
     if isinstance(expected, dict):
         return f"a dict with the keys {sorted(map(str, expected))}"
     if isinstance(expected, list | tuple):
-        return f"a {type(expected).__name__} of {len(expected)}"
+        name = "torch.Size" if isinstance(expected, torch.Size) else type(expected).__name__
+        return f"a {name} of {len(expected)}"
     return "None" if expected is None else f"a {type(expected).__name__}"
 
 
@@ -126,7 +127,7 @@ def describe_node(node: Node) -> str:
         case ValueNode():
             return "None" if node.value is None else f"a {type(node.value).__name__}"
         case SequenceNode():
-            return f"a {node.kind} of {len(node.items)}"
+            return f"a {'torch.Size' if node.kind == 'size' else node.kind} of {len(node.items)}"
         case DictNode():
             return f"a dict with the keys {sorted(key for key, _ in node.items)[:20]}"
         case OtherNode():
@@ -139,7 +140,7 @@ def _tensor_words(shape: tuple[int, ...], dtype: torch.dtype) -> str:
 
 def _same_scalar(expected: Any, received: Any, tolerance: Tolerance) -> bool:
     if isinstance(expected, float):
-        allowed = (tolerance.units + tolerance.relative) * abs(expected)
+        allowed = tolerance.relative * abs(expected)
         return (
             abs(received - expected) <= allowed
             or received == expected

@@ -7,10 +7,10 @@ Argument nodes ("t" is the kind):
   tensor  dtype, shape, stride, offset (bytes from the start of the region), grad
   sparse  indices, values (tensor nodes), shape, coalesced
   value   v: None, a bool, an int or a str;   float  v: hexadecimal
-  list, tuple  items;   linear  weight, bias (nodes);   group  index of the launch's partitions
+  list, tuple, size (a torch.Size)  items;   linear  weight, bias (nodes);   group  index of the launch's partitions
 Output nodes:
   tensor  dtype, shape, class, device, layout, overlap, extra (attributes set on it), alias (offset in the input region)
-  value, float as above;   list, tuple, dict  items;   other  words that say what it is
+  value, float as above;   list, tuple, size, dict  items;   other  words that say what it is
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ def build(node: dict[str, Any], region: Region, groups: Sequence[Any]) -> Any:
             return [build(item, region, groups) for item in node["items"]]
         case "tuple":
             return tuple(build(item, region, groups) for item in node["items"])
+        case "size":
+            return torch.Size([build(item, region, groups) for item in node["items"]])
         case "group":
             return groups[node["index"]]
         case "linear":
@@ -127,8 +129,8 @@ class _Delivery:
             return {"t": "value", "v": str(value)[:1024]}
         if kind is float:
             return {"t": "float", "v": value.hex()}
-        if kind in (list, tuple):
-            return {"t": kind.__name__, "items": [self.node(item, depth + 1) for item in value]}
+        if kind in (list, tuple, torch.Size):
+            return {"t": kind.__name__.lower(), "items": [self.node(item, depth + 1) for item in value]}
         if kind is dict:
             return {"t": "dict", "items": [[str(key)[:200], self.node(item, depth + 1)] for key, item in value.items()]}
         return {"t": "other", "words": f"an object of {kind.__module__}.{kind.__qualname__}"[:200]}

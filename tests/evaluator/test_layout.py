@@ -103,6 +103,7 @@ def test_every_kind_of_argument_arrives(shared: Shared) -> None:
         "sparse": sparse,
         "grad": grad,
         "numbers": [1, 2.5, True, "text", None, (3, [float("inf")])],
+        "size": torch.Size([2, 3]),
         "group": Group(((0, 1), (2, 3))),
         "expanded": torch.arange(3.0).expand(2, 3),
     }
@@ -119,6 +120,8 @@ def test_every_kind_of_argument_arrives(shared: Shared) -> None:
     assert got["grad"].requires_grad
     assert got["grad"].is_leaf
     assert got["numbers"] == arguments["numbers"]
+    assert got["size"] == torch.Size([2, 3])
+    assert type(got["size"]) is torch.Size
     assert got["group"] == "the group"
     assert torch.equal(got["expanded"], torch.arange(3.0).expand(2, 3))
 
