@@ -141,6 +141,11 @@ def hidden_sizes(public: Mapping[str, int], secret: torch.Generator) -> dict[str
     return jitter(public, secret, odd=("rows", "D", "E"))
 
 
+def skip_draw(case: Case) -> bool:
+    # Products of two activations leave the range of fp16: 1e-6 is subnormal, and 400 squared overflows.
+    return case.dtype == torch.float16 and case.draw in ("small", "mixed")
+
+
 PROBLEM = Problem(
     id=48,
     slug="fsdp_and_tp",
@@ -179,6 +184,7 @@ PROBLEM = Problem(
         "small": "stress: x scaled by 1e-3, where SiLU is nearly linear",
         "mixed": "stress: rows of x with amplitudes from 1e-2 to 1e2",
     },
+    skip_draw=skip_draw,
     replicated=("x_local",),
     communication=(
         "all_gather of W1 and W2 shards along rows over the n_fsdp ranks of one t, (D/n_fsdp, E/n_tp) each\n"
