@@ -19,6 +19,7 @@ import time
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from launcher.network import free_port
 
@@ -56,7 +57,7 @@ def main() -> None:
     print(f"From confirm to the last of {len(rows)} verdicts {total:.1f} s, of which evaluations {busy:.1f} s.")
 
 
-def wait_for_verdicts(database: Path, site: subprocess.Popen[bytes]) -> list[tuple[object, ...]]:
+def wait_for_verdicts(database: Path, site: subprocess.Popen[bytes]) -> list[tuple[Any, ...]]:
     """The rows of ``PER_FILE`` once all files have their verdict. Exits if the site ends or takes too long."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -67,7 +68,7 @@ def wait_for_verdicts(database: Path, site: subprocess.Popen[bytes]) -> list[tup
             continue
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as connection:
             try:
-                rows = connection.execute(PER_FILE).fetchall()
+                rows: list[tuple[Any, ...]] = connection.execute(PER_FILE).fetchall()
             except sqlite3.OperationalError:  # the tables are not there yet
                 continue
         if len(rows) == FILES:

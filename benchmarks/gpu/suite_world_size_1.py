@@ -63,7 +63,7 @@ def main() -> None:
             "torch": torch.__version__,
             "python": platform.python_version(),
         }
-        versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
         options.json.write_text(json.dumps({"versions": versions, "dtype": "bf16", "rows": rows}, indent=1) + "\n")
         dist.destroy_process_group()
 
@@ -110,7 +110,7 @@ def timed(problem: Problem, args: Args) -> float:
     started = time.monotonic()
     while len(times) < CALLS and (len(times) < 3 or time.monotonic() - started < BUDGET):
         moved = {name: to_gpu(value) for name, value in args.items()}
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin, end = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
         begin.record()
         problem.solution(**moved)
