@@ -173,9 +173,9 @@ PROBLEM = Problem(
         "of the logits; the `top_k` largest probabilities **after** that rounding are a token's picks, and where they "
         "tie any choice is right. f[x] is the mean over the rows of the number of picks of expert x, q[x] the mean of "
         "its probability. With `attention_mask` (batch, seq) of zeros and ones, repeated for each layer, both are "
-        "means over the rows where it is one; rows run over layers, then batch, then sequence. The local loss is num_experts "
-        "times the sum over the experts of f·q; the result on every rank is the mean of the local losses over the "
-        "ranks, a 0-dimensional fp32 tensor. It is not the loss of all ranks' tokens together."
+        "means over the rows where it is one; rows run over layers, then batch, then sequence. The local loss is "
+        "num_experts times the sum over the experts of f·q; the result on every rank is the mean of the local losses "
+        "over the ranks, a 0-dimensional fp32 tensor. It is not the loss of all ranks' tokens together."
     ),
     solution=solution,
     inputs=inputs,
