@@ -1,8 +1,6 @@
-"""The physics floor: how fast the public shape could be on a target at most (background: communication-aware roofline).
+"""The physics floor: how fast the public shape could be on a target at most.
 
-For rank r: compute = sum over dtypes of flops / peak, memory = bytes / bandwidth, link = bytes per direction / link
-bandwidth. Overlap bound = max over ranks of the largest of the three; serial bound = max over ranks of
-max(compute, memory) + link.
+Overlap bound = max over ranks of the overlap bound of ``evaluator.roofline``; serial bound likewise.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from evaluator import roofline
 from evaluator.contract import Bound
 from evaluator.targets import Peaks
 from problems.suite.base import RankCost
@@ -21,26 +20,17 @@ Limit = Literal["compute", "memory", "link", "latency"]
 
 
 def bound(costs: Sequence[RankCost], peaks: Peaks) -> Bound | None:
-    """The bounds in seconds; None where the peaks are not known well enough to claim one.
-
-    An unknown dtype counts with the highest peak of the device: a floor must not be too high.
-    """
+    """The bounds in seconds; None where the peaks are not known well enough to claim one."""
     if not peaks.trustworthy:
         return None
-    fastest = max(peaks.flops.values())
-    overlap, serial, limited_by = 0.0, 0.0, "latency"
+    overlap, serial = 0.0, 0.0
+    limited_by: Limit = "latency"
     for cost in costs:
-        parts: dict[str, float] = {
-            "compute": sum(flops / peaks.flops.get(dtype, fastest) for dtype, flops in cost.flops.items()),
-            "memory": cost.hbm / peaks.hbm_bytes_per_second,
-            "link": cost.floor_bytes / peaks.link_bytes_per_second,
-        }
-        limit = max(parts, key=lambda part: parts[part])
-        if parts[limit] > overlap:
-            overlap, limited_by = parts[limit], limit
-        serial = max(serial, max(parts["compute"], parts["memory"]) + parts["link"])
-    limits: dict[str, Limit] = {"compute": "compute", "memory": "memory", "link": "link", "latency": "latency"}
-    return Bound(overlap_seconds=overlap, serial_seconds=serial, limited_by=limits[limited_by])
+        of_rank = roofline.times(cost.flops, cost.hbm, cost.floor_bytes, peaks)
+        if of_rank.overlap > overlap:
+            overlap, limited_by = of_rank.overlap, of_rank.limited_by
+        serial = max(serial, of_rank.serial)
+    return Bound(overlap_seconds=overlap, serial_seconds=serial, limited_by=limited_by)
 
 
 def utilised(limit: Bound, candidate_seconds: float) -> Bound:
