@@ -33,8 +33,8 @@ def inputs(case: Case, rng: Rng) -> list[Args]:
 
     Both then lie below 8, where bf16 still resolves ratios to about a hundredth. Apart from that, hidden states have
     length 2 sqrt(N) and are orthogonal to the label's row: the logit is a sum whose terms cancel. Old log-probabilities
-    differ from the new ones by a shift and a noise, advantages have a positive mean. With the published draw ratios are
-    2e-9, and zeros pass for the loss.
+    are lower than the new ones, so that the mean ratio is clearly above 1; advantages have a positive mean.
+    With the published draw ratios are 2e-9, and zeros pass for the loss.
     """
     M, N, V = case["M"], case["N"], case["V"]
     ignore_index = -1 if case.draw == "batched" else -100
@@ -52,7 +52,7 @@ def inputs(case: Case, rng: Rng) -> list[Args]:
         hidden = (other + lean * row).to(case.dtype)
         # logsumexp of V normal logits with variance |hidden|^2 / N, less the label's logit
         ce = math.log(V) + hidden.float().square().mean(1) / 2 - (hidden.float() * row).sum(1)
-        old = 0.6 * rng.uniform(r, ()) - 0.3 - ce + rng.normal(r, (M,), std=noise)
+        old = -0.4 - 0.6 * rng.uniform(r, ()) - ce + rng.normal(r, (M,), std=noise)
         if case.draw == "clamp":
             old += 30.0 * rng.integers(r, -1, 1, (M,))
         advantages = reward * (0.5 + 1.5 * rng.uniform(r, ()) + rng.normal(r, (M,)))
