@@ -6,9 +6,10 @@ import signal
 import time
 
 from evaluator.contract import Code, Phase
+from evaluator.judge.endpoint import Endpoint
 from evaluator.judge.faults import Fault, HarnessFault, RankState, shorten_paths, where
 from evaluator.judge.frames import Error
-from evaluator.judge.launch import Endpoint, Launch, Trouble
+from evaluator.judge.launch import Launch, Trouble
 
 OTHERS_SECONDS = 0.4  # for errors of other ranks that follow from the first
 EXIT_SECONDS = 2.0  # for the exit status of a rank whose channel has closed
@@ -42,7 +43,7 @@ def fault_of(trouble: Trouble) -> Exception:
     violation = launch.arm.sandbox.violation
     if violation is not None and "memory" in violation.kind:
         fault = Fault(Code.OUT_OF_MEMORY, violation.sentence, normalised=f"limit {violation.kind}")
-    fault.ranks = [_state(end) for end in launch.ends]
+    fault.ranks = [_state(end, log) for end, log in zip(launch.ends, launch.logs(), strict=True)]
     if launch.arm.name == "reference":
         return HarnessFault(f"The reference failed on this host: {fault.message}")
     return fault
@@ -81,6 +82,8 @@ def _failed(launch: Launch, end: Endpoint, phase: Phase) -> Fault:
     _dump(launch, phase)
     if end.error is not None:
         return _raised(end, end.error, phase)
+    if launch.lost:
+        return launch.arm.lost()
     doing = _DOING.get(phase, "before its call had returned")
     return Fault(
         _CODES.get(phase, Code.RUNTIME_ERROR),
@@ -192,8 +195,8 @@ def _dump(launch: Launch, phase: Phase) -> None:
             end.state.line = where(end.dump_text.decode("utf-8", "replace"))
 
 
-def _state(end: Endpoint) -> RankState:
-    end.state.log = end.log_tail.decode("utf-8", "replace")
+def _state(end: Endpoint, log: str) -> RankState:
+    end.state.log = log
     if end.error is not None:
         end.state.error = shorten_paths(end.error.traceback)
     elif end.status is not None or end.closed:

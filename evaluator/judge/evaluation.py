@@ -49,7 +49,8 @@ class Evaluation:
         self.trials: list[Trial] = []
         self.source_bytes = 0
         self.target_bytes = 0
-        self.pilot_seconds = 0.0
+        self.pilot_seconds = (0.0, 0.0)
+        """Of the reference and of the candidate."""
 
     def run(self, *, with_timing: bool) -> None:
         """All phases in order. Raises Fault at the first that the submission fails."""
@@ -141,6 +142,7 @@ class Evaluation:
             rings = Ring(self.source_bytes), Ring(self.source_bytes)
             results: list[TrialResult] = []
             public: list[bool] = []
+            seconds: list[float] = []
             for number, trial in enumerate(self.trials):
                 record.step(number, len(self.trials), f"trial {number + 1} of {len(self.trials)}")
                 known = trials.run(self.problem, trial, ours, rings[0], limits.call, Phase.TRIALS)
@@ -152,9 +154,12 @@ class Evaluation:
                 note_errors(record.ranks, result)
                 if trial.case.kind == "public":
                     public.append(publicly_equal(known.checks, result.checks))
-            self.pilot_seconds = self._pilot(ours, rings[0])
+                    seconds.append(result.seconds)
+            self.pilot_seconds = self._pilot(ours, rings[0]), median(seconds)
         finally:
             record.scheduled += ours.scheduled + theirs.scheduled
+            for state, log in zip(record.ranks, theirs.logs(), strict=True):
+                state.log = log
         fault = fault_of_trials(self.problem, results, record.ranks)
         self._note_compatible(all(public), refused=fault is not None)
         if fault is not None:
@@ -178,33 +183,45 @@ class Evaluation:
     # Timing.
 
     def _timing(self) -> None:
-        record, limits = self.record, self.job.limits
-        with record.phase(Phase.TIMING, "warming up") as detail:
-            comparison = timing.Comparison(
-                problem=self.problem,
-                case=self.case,
-                reference=self.reference,
-                candidate=self.candidate,
-                partitions=self.partitions,
-                source_bytes=self.source_bytes,
-                target_bytes=self.target_bytes,
-                names=self.names,
-                calls=timing.calls_per_block(self.pilot_seconds, sum(e.size for e in self.trials[0].encoded)),
-                limits=limits,
-                budget=self._within(limits.timing),
-                progress=record.step,
-                verified=self._verified,
-            )
-            try:
-                measured, decision = comparison.run()
-            finally:
-                record.scheduled += comparison.scheduled
-            look = comparison.look
-            record.timing, record.speedup = measured, look.interval(SHOWN_CONFIDENCE)
-            self._bound(measured)
-            record.decision = decision
-            detail.append(f"{look.pairs} pairs of blocks with {measured.calls_per_block} calls each.")
-        record.message = _sentence(decision, record.speedup.estimate, record.speedup.low, record.speedup.high)
+        comparison = self._comparison()
+        try:
+            with self.record.phase(Phase.TIMING, "warming up") as detail:
+                try:
+                    measured, decision = comparison.run()
+                finally:
+                    self.record.scheduled += comparison.scheduled
+                self._note_timing(comparison, measured, decision)
+                pairs, calls = len(measured.pairs), measured.calls_per_block
+                detail.append(f"{pairs} pairs of blocks with {calls} calls each.")
+        except timing.OutOfTime as reason:
+            self.record.skip(Phase.TIMING, str(reason))
+            self.record.message = f"Correct; too slow to be compared with the reference. {reason}"
+
+    def _comparison(self) -> timing.Comparison:
+        budget = self._within(self.job.limits.timing)
+        input_bytes = sum(encoded.size for encoded in self.trials[0].encoded)
+        return timing.Comparison(
+            problem=self.problem,
+            case=self.case,
+            reference=self.reference,
+            candidate=self.candidate,
+            partitions=self.partitions,
+            source_bytes=self.source_bytes,
+            target_bytes=self.target_bytes,
+            names=self.names,
+            calls=timing.calls_per_block(*self.pilot_seconds, input_bytes, budget),
+            limits=self.job.limits,
+            budget=budget,
+            progress=self.record.step,
+            verified=self._verified,
+        )
+
+    def _note_timing(self, comparison: timing.Comparison, measured: Timing, decision: Decision) -> None:
+        speedup = comparison.look.interval(SHOWN_CONFIDENCE)
+        self.record.timing, self.record.speedup = measured, speedup
+        self._bound(measured)
+        self.record.decision = decision
+        self.record.message = _sentence(decision, speedup.estimate, speedup.low, speedup.high)
 
     def _verified(self, result: TrialResult, earlier: int) -> None:
         """A timed call checked in full; a wrong one ends the evaluation."""

@@ -91,18 +91,18 @@ _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*$", re.MULTILINE)
 def where(dump: str) -> str:
     """Where a rank stood by its faulthandler dump: "solution.py:9 in solution, in all_reduce (distributed_c10d.py:30)".
 
-    The thread that runs the submission's call is the one whose stack holds this runner; empty if none does.
+    The thread that runs the submission's call is the one whose stack holds this runner; if none does (the dump shows
+    the innermost hundred frames), the last one with the submission in it. Empty if there is none either.
     """
-    for stack in _THREAD.split(dump)[1:]:
-        frames = [match.groupdict() for match in _FRAME.finditer(stack)]
-        if not any(frame["file"].endswith("/runner/rank.py") for frame in frames):
-            continue
-        innermost = frames[0]
-        own = next((frame for frame in frames if frame["file"].endswith(SUBMISSION)), None)
-        if own is None:
-            return ""
-        text = f"solution.py:{own['line']} in {own['function']}"
-        if innermost is not own:
-            text += f", in {innermost['function']} ({innermost['file'].rpartition('/')[2]}:{innermost['line']})"
-        return clip(text)
-    return ""
+    stacks = [[match.groupdict() for match in _FRAME.finditer(stack)] for stack in _THREAD.split(dump)[1:]]
+    theirs = [frames for frames in stacks if any(frame["file"].endswith(SUBMISSION) for frame in frames)]
+    ours = [frames for frames in stacks if any(frame["file"].endswith("/runner/rank.py") for frame in frames)]
+    frames = (ours or theirs or [[]])[-1]
+    own = next((frame for frame in frames if frame["file"].endswith(SUBMISSION)), None)
+    if own is None:
+        return ""
+    innermost = frames[0]
+    text = f"solution.py:{own['line']} in {own['function']}"
+    if innermost is not own:
+        text += f", in {innermost['function']} ({innermost['file'].rpartition('/')[2]}:{innermost['line']})"
+    return clip(text)

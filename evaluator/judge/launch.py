@@ -15,49 +15,21 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from evaluator.contract import Phase
 from evaluator.judge.arm import Arm
-from evaluator.judge.faults import SUBMISSION, RankState
+from evaluator.judge.endpoint import DUMP_BYTES, Endpoint, open_endpoint, read_now
+from evaluator.judge.faults import SUBMISSION
 from evaluator.judge.frames import Answer, Done, Error, Exit, Frame, Node, parse, parse_structure
-from evaluator.judge.layout import Encoded, Partition, Region
+from evaluator.judge.layout import Encoded, Partition
 from evaluator.runner.wire import MAX_FRAME, BadFrame, pack
 from evaluator.targets import cpus_of_ranks
 
 SETTLE_SECONDS = 0.05
 """How long the job runs on after a checked call before its outputs are read a second time."""
-LOG_TAIL = 8_192
-DUMP_BYTES = 65_536
-
-
-@dataclass
-class Endpoint:
-    """The judge's end of one rank."""
-
-    rank: int
-    channel: socket.socket
-    log: int
-    dump: int
-    source: Region
-    target: Region
-    state: RankState
-    log_tail: bytearray = field(default_factory=bytearray)
-    dump_text: bytearray = field(default_factory=bytearray)
-    packet: bytes | None = None
-    error: Error | None = None
-    status: int | None = None
-    closed: bool = False
-
-    @property
-    def answered(self) -> bool:
-        return self.packet is not None
-
-    @property
-    def failed(self) -> bool:
-        return self.error is not None or self.closed or self.status is not None
 
 
 class Trouble(Exception):
@@ -78,6 +50,10 @@ class Trouble(Exception):
         self.phase = phase
         self.first = first
         self.detail = detail
+
+
+class Abandoned(Exception):
+    """The judge ends a launch before its end for reasons of its own; the arm can be used for another one."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +84,8 @@ class Launch:
         self.scheduled = 0.0
         self.foreign = False
         """True from the moment on when foreign code may run in the ranks."""
+        self.lost = False
+        """True once the fork server is gone."""
         self._frozen = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(arm.control, selectors.EVENT_READ)
@@ -116,21 +94,13 @@ class Launch:
         arm.launches += 1
         self.number = arm.launches
         theirs: list[int] = []
-        inside: list[socket.socket] = []
         try:
             for rank in range(arm.world_size):
-                channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                inside.append(other)
-                log, log_inside = os.pipe2(os.O_CLOEXEC)
-                dump, dump_inside = os.pipe2(os.O_CLOEXEC)
-                os.set_blocking(log, False)
-                os.set_blocking(dump, False)
-                state = RankState(rank)
-                end = Endpoint(rank, channel, log, dump, Region(source_bytes), Region(target_bytes), state)
+                end, descriptors = open_endpoint(rank, source_bytes, target_bytes)
                 self.ends.append(end)
-                for readable in (channel, log, dump):
+                theirs += descriptors
+                for readable in (end.channel, end.log, end.dump):
                     self._selector.register(readable, selectors.EVENT_READ, end)
-                theirs += [other.detach(), log_inside, dump_inside, end.source.descriptor, end.target.descriptor]
             arm.command(
                 {
                     "do": "launch",
@@ -224,6 +194,12 @@ class Launch:
                 raise Trouble(self, "protocol", phase, first=end.rank, detail=str(error)) from error
         return Call(ended - started, tuple(outputs))
 
+    def logs(self) -> list[str]:
+        """The end of what every rank has printed."""
+        for end in self.ends:
+            end.drain_log()
+        return [end.log_tail.decode("utf-8", "replace") for end in self.ends]
+
     def freeze(self) -> None:
         """Stops every process of the job."""
         self.arm.sandbox.freeze()
@@ -311,17 +287,18 @@ class Launch:
         """Reads what is not an answer: logs, dumps, exit reports."""
         end: Endpoint | None = key.data
         if end is not None:
-            tail, limit = (end.log_tail, LOG_TAIL) if key.fd == end.log else (end.dump_text, DUMP_BYTES)
-            chunk = _read(key.fd)
-            if chunk:
-                tail += chunk
-                del tail[:-limit]
-            elif chunk is not None:
+            chunk = read_now(key.fd)
+            if chunk == b"":
                 self._selector.unregister(key.fileobj)
+            elif chunk and key.fd == end.log:
+                end.keep_log(chunk)
+            elif chunk and len(end.dump_text) < DUMP_BYTES:
+                end.dump_text += chunk
             return
         packet = self.arm.control.recv(MAX_FRAME + 1, socket.MSG_DONTWAIT)
         if not packet:
             self._selector.unregister(self.arm.control)
+            self.lost = True
             raise Trouble(self, "lost", phase)
         try:
             frame = parse(packet)
@@ -358,7 +335,7 @@ class Launch:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if value is None:
+            if value is None or isinstance(value, Abandoned):
                 self._verify_silence()
                 self.arm.clear()
             elif isinstance(value, Trouble) and value.launch is self:
@@ -379,16 +356,4 @@ class Launch:
     def _release(self) -> None:
         self._selector.close()
         for end in self.ends:
-            end.channel.close()
-            os.close(end.log)
-            os.close(end.dump)
-            end.source.close()
-            end.target.close()
-
-
-def _read(descriptor: int) -> bytes | None:
-    """What is there to read: b"" at the end, None if nothing is there yet."""
-    try:
-        return os.read(descriptor, 65_536)
-    except BlockingIOError:
-        return None
+            end.close()

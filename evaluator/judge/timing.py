@@ -22,8 +22,7 @@ from evaluator.judge import statistics
 from evaluator.judge.arm import Arm
 from evaluator.judge.checks import digest
 from evaluator.judge.diagnosis import fault_of
-from evaluator.judge.faults import HarnessFault
-from evaluator.judge.launch import Call, Launch
+from evaluator.judge.launch import Abandoned, Call, Launch
 from evaluator.judge.layout import Encoded, Partition, encode
 from evaluator.judge.statistics import LOOK_CONFIDENCE, LOOKS, Look
 from evaluator.judge.trials import Ring, Trial, TrialResult, examine, new_seed
@@ -31,7 +30,9 @@ from problems.suite.base import Args, Case, Problem, Rng
 
 BLOCK_SECONDS = 0.6
 MIN_CALLS, MAX_CALLS = 10, 60
+FEWEST_CALLS = 3
 MIN_WARMUP, MAX_WARMUP = 4, 16
+WARMUP_SECONDS = 5.0
 STEADY = 0.10
 VERIFIED_CALLS = 2
 MAX_VOID_PAIRS = 3
@@ -39,11 +40,21 @@ POOL_BYTES = 512 * 1024**2
 """Most memory that the input sets of one pair may take in the judge."""
 
 
-def calls_per_block(pilot_seconds: float, input_bytes: int) -> int:
-    """Calls of each arm in a pair, from the reference's time alone and before the candidate is timed."""
-    wanted = BLOCK_SECONDS / max(pilot_seconds, 1e-6)
+def calls_per_block(reference_seconds: float, candidate_seconds: float, input_bytes: int, budget: float) -> int:
+    """Calls of each arm in a pair, fixed before the candidate is timed.
+
+    They follow from the reference's time. The candidate's time in the trials only counts where it is so slow that the
+    pairs of the first look would not fit into half of the ``budget``: then there are fewer.
+    """
+    wanted = BLOCK_SECONDS / max(reference_seconds, 1e-6)
     fitting = POOL_BYTES // max(1, input_bytes)
-    return int(max(MIN_CALLS, min(MAX_CALLS, wanted, fitting)))
+    calls = max(MIN_CALLS, min(MAX_CALLS, wanted, fitting))
+    affordable = budget / 2 / LOOKS[0] / max(reference_seconds + candidate_seconds, 1e-6) - MIN_WARMUP
+    return int(max(FEWEST_CALLS, min(calls, affordable)))
+
+
+class OutOfTime(Abandoned):
+    """The budget ended before there was anything to say about speed."""
 
 
 @dataclass(frozen=True)
@@ -93,19 +104,24 @@ class Comparison:
     warmup: int = 0
     scheduled: float = 0.0
     look: Look = field(default_factory=lambda: Look(0, 0.0, 0.0))
+    _deadline: float = math.inf
     _digests: dict[bytes, int] = field(default_factory=dict)
     _number: int = 0
 
     def run(self) -> tuple[Timing, Decision]:
-        """Pairs, looks and the decision. Raises Fault if the candidate fails, HarnessFault if the reference does."""
-        deadline = time.monotonic() + self.budget
+        """Pairs, looks and the decision.
+
+        Raises OutOfTime if the budget ends before the second pair, Fault if the candidate fails, HarnessFault if the
+        reference does.
+        """
+        self._deadline = time.monotonic() + self.budget
         looks = 0
         decision: Decision | None = None
         for last in LOOKS:
-            while len(self.ratios) < last and self._time_for_another(deadline):
+            while len(self.ratios) < last and self._time_for_another():
                 self._measure(last)
             if len(self.ratios) < 2:
-                raise HarnessFault("The budget for timing was too short for two pairs of blocks.")
+                raise OutOfTime(f"Two pairs of blocks do not fit into the {self.budget:.0f} s that there are.")
             looks += 1
             self.look = Look.at(self.ratios)
             decision = self.look.verdict(math.fsum(self.medians) / len(self.medians))
@@ -113,13 +129,13 @@ class Comparison:
                 break
         return self._timing(self.look, looks), decision or Decision.TIE
 
-    def _time_for_another(self, deadline: float) -> bool:
+    def _time_for_another(self) -> bool:
         """True unless another pair would probably end after the deadline."""
         done = len(self.pairs) + self.void
         if done == 0:
             return True
-        per_pair = (self.budget - (deadline - time.monotonic())) / done
-        return time.monotonic() + per_pair < deadline
+        left = self._deadline - time.monotonic()
+        return (self.budget - left) / done < left
 
     def _measure(self, last: int) -> None:
         """One more pair, repeated if it was disturbed."""
@@ -175,11 +191,13 @@ class Comparison:
             for side, samples in zip((reference, candidate), times, strict=True):
                 start = side.ring.place(drawn.input_bytes)
                 samples.append(self._call(side, drawn, start).seconds)
-            if count >= MIN_WARMUP and all(_steady(samples) for samples in times):
+            if count >= MIN_WARMUP and (_steady(*times) or math.fsum(times[0] + times[1]) > WARMUP_SECONDS):
                 break
         self.warmup = max(self.warmup, count)
 
     def _call(self, side: Side, drawn: Draw, start: int) -> Call:
+        if time.monotonic() > self._deadline:
+            raise OutOfTime(f"A pair of blocks does not fit into the {self.budget:.0f} s that there are.")
         return side.launch.call(drawn.encoded, start, perturb=0, seconds=self.limits.call, phase=Phase.TIMING)
 
     def _examine(self, side: Side, drawn: Draw, start: int, call: Call, *, must_verify: bool) -> None:
@@ -221,7 +239,7 @@ class Comparison:
         )
 
 
-def _steady(samples: list[float]) -> bool:
-    """True if the last two windows of two calls agree."""
-    before, now = min(samples[-4:-2]), min(samples[-2:])
-    return abs(now - before) <= STEADY * before
+def _steady(*arms: list[float]) -> bool:
+    """True if in each arm the last two windows of two calls agree."""
+    windows = [(min(samples[-4:-2]), min(samples[-2:])) for samples in arms]
+    return all(abs(now - before) <= STEADY * before for before, now in windows)

@@ -47,6 +47,8 @@ class TrialResult:
 
     trial: Trial
     checks: list[RankCheck]
+    seconds: float = 0.0
+    """The judge's time of the call."""
     late: bool = False
     """Right only when read again 50 ms later: something was still writing when the call had returned."""
     unstable: bool = False
@@ -135,7 +137,7 @@ def examine(
     first = take(launch, call, trial.encoded, start, in_place=problem.may_mutate)
     again = launch.read_again(seconds, phase)
     second = take(launch, again, trial.encoded, start, in_place=problem.may_mutate)
-    result = TrialResult(trial, check(problem, trial.case, trial.expected, first))
+    result = TrialResult(trial, check(problem, trial.case, trial.expected, first), call.seconds)
     later = check(problem, trial.case, trial.expected, second)
     result.late = not result.passed and all(c.passed for c in later)
     result.unstable = result.passed and not all(c.passed for c in later)

@@ -1,5 +1,5 @@
 # expect: correct
-# timing: yes
+# timing_seconds: 120
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # expect: deadlock
 # message: Importing the file did not end
-# ready_seconds: 3
+# ready_seconds: 5
 import threading
 
 threading.Event().wait()

@@ -1,6 +1,6 @@
 # expect: deadlock
 # message: rank 2 has returned
-# call_seconds: 3
+# call_seconds: 2
 import torch.distributed as dist
 
 

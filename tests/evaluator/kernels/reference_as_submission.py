@@ -1,3 +1,4 @@
+# expect: correct
 """GEMM, then all-reduce of the product: the row-parallel linear layer.
 
 Legend: M rows, N columns, K inner dimension of one rank, W ranks, q a rank.

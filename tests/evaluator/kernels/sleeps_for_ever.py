@@ -1,6 +1,6 @@
 # expect: deadlock
 # message: solution\.py:\d+ in solution
-# call_seconds: 3
+# call_seconds: 2
 import time
 
 
