@@ -9,8 +9,8 @@ from django.db import transaction
 
 from leaderboard.models import Target
 
-# Named otherwise here, or of use to the judge alone.
-_NOT_FIELDS = {"name", "ranked", "world_sizes"}
+# Named otherwise here, or of use to the judge and the prompts alone.
+_NOT_FIELDS = {"name", "ranked", "world_sizes", "hardware", "movement"}
 
 
 @transaction.atomic

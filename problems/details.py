@@ -67,7 +67,7 @@ def read(details: Mapping[str, Any]) -> Details:
         hidden=details.get("hidden_property", ""),
         hazards=list(details.get("hazards", [])),
         tolerances=[_tolerance(dtype, values) for dtype, values in details.get("tolerances", {}).items()],
-        costs=[_cost(entry) for entry in details.get("costs", [])],
+        costs=[cost(entry) for entry in details.get("costs", [])],
         undefined=[(world, reason) for world, reason in details.get("world_sizes", {}).items() if reason],
     )
 
@@ -131,7 +131,8 @@ def _tolerance(dtype: str, values: Mapping[str, float | None]) -> tuple[str, str
     return dtype, "not bounded" if rms is None else f"{rms:.3g}", f"{units:.3g}"
 
 
-def _cost(entry: Mapping[str, Any]) -> Cost:
+def cost(entry: Mapping[str, Any]) -> Cost:
+    """An entry of the cost model in words."""
     flops = ", ".join(f"{_amount(number, 'flop')} {unit}" for unit, number in entry["flops"].items())
     bytes_ = {name: _amount(entry[name], "B") for name in ("hbm", "sent", "received", "floor")}
     return Cost(entry["shape"].upper(), entry["world_size"], entry["dtype"], flops or "–", **bytes_)
