@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.urls import include, path
 
 from pkbsite.health import healthz, readyz
+from problems.views import suite_prompts
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
@@ -11,6 +12,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("accounts/", include("allauth.urls")),
     path("problems/", include("problems.urls")),
+    path("prompts.jsonl", suite_prompts, name="suite-prompts"),
     path("", include("leaderboard.urls")),
 ]
 

@@ -45,6 +45,17 @@ def load(manifest: Mapping[str, Any]) -> Loaded:
     return Loaded(suite, new_versions, new_suite)
 
 
+def entry(version: ProblemVersion) -> dict[str, Any]:
+    """The version as an entry of the manifest that it was loaded from: what ``load`` took apart, put together again."""
+    return {
+        **version.details,
+        **{name: getattr(version.problem, name) for name in _PROBLEM_FIELDS},
+        **{name: getattr(version, name) for name in _VERSION_FIELDS},
+        "id": version.problem.number,
+        "digest": version.digest,
+    }
+
+
 def _load_problem(entry: Mapping[str, Any]) -> tuple[ProblemVersion, bool]:
     fields = {name: entry[name] for name in _PROBLEM_FIELDS}
     problem, created = Problem.objects.get_or_create(number=entry["id"], defaults=fields)

@@ -43,6 +43,19 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Calibration:
+    """How far the tolerance stands from honest errors and from cheats; errors in units of the tolerance."""
+
+    dtype: str
+    world_size: str
+    honest: str
+    honest_name: str
+    cheat: str
+    cheat_name: str
+    margin: str
+
+
+@dataclass(frozen=True)
 class Details:
     inputs: list[Tensor]
     outputs: list[Tensor]
@@ -52,6 +65,8 @@ class Details:
     hidden: str
     hazards: list[str]
     tolerances: list[tuple[str, str, str]]
+    calibration: list[Calibration]
+    waivers: list[tuple[str, str]]
     costs: list[Cost]
     undefined: list[tuple[str, str]]
 
@@ -67,6 +82,8 @@ def read(details: Mapping[str, Any]) -> Details:
         hidden=details.get("hidden_property", ""),
         hazards=list(details.get("hazards", [])),
         tolerances=[_tolerance(dtype, values) for dtype, values in details.get("tolerances", {}).items()],
+        calibration=_calibration(details.get("calibration", {})),
+        waivers=_waivers(details),
         costs=[cost(entry) for entry in details.get("costs", [])],
         undefined=[(world, reason) for world, reason in details.get("world_sizes", {}).items() if reason],
     )
@@ -129,6 +146,44 @@ def _kind(sentence: str) -> tuple[str, str]:
 def _tolerance(dtype: str, values: Mapping[str, float | None]) -> tuple[str, str, str]:
     rms, units = (values[name] for name in ("rms", "units"))
     return dtype, "not bounded" if rms is None else f"{rms:.3g}", f"{units:.3g}"
+
+
+def _calibration(table: Mapping[str, Any]) -> list[Calibration]:
+    return [
+        _calibrated(dtype, world_size, row)
+        for dtype, rows in table.items()
+        if dtype != "waivers"
+        for world_size, row in rows.items()
+    ]
+
+
+def _calibrated(dtype: str, world_size: str, row: Mapping[str, Any]) -> Calibration:
+    """A row of the calibration table; the margin is the smaller one of tolerance / honest and cheat / tolerance."""
+    honest, cheat = row["honest"], row["cheat"]
+    margins = [*([1 / honest] if honest else []), *([cheat] if cheat is not None else [])]
+    return Calibration(
+        dtype,
+        world_size,
+        "0" if honest is None else f"{honest:.3g}",
+        _variant(row["honest_variant"]),
+        "infinite" if cheat is None else f"{cheat:.3g}",
+        _variant(row["cheat_name"]),
+        f"{min(margins):.3g}" if margins else "exact",
+    )
+
+
+def _variant(name: str) -> str:
+    """'reference[hidden]' -> 'reference, hidden'; names of rows with spaces."""
+    return "compared exactly" if name == "exact" else name.replace("_", " ").replace("[", ", ").removesuffix("]")
+
+
+def _waivers(details: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Rows of the proof that the problem cannot meet, as 'narrow outputs (bf16)', each with its reviewed reason."""
+    return [
+        (f"{name.replace('_', ' ')}{f' ({where})' if where else ''}", reason)
+        for key, reason in details.get("waivers", {}).items()
+        for name, _, where in [key.partition("/")]
+    ]
 
 
 def cost(entry: Mapping[str, Any]) -> Cost:

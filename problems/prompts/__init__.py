@@ -4,6 +4,6 @@ Reads entries of the suite's manifest and targets; imports neither torch nor Dja
 site build the same text.
 """
 
-from problems.prompts.build import BACKENDS, PRECISIONS, Refusal, as_json_line, build, refusal
+from problems.prompts.assembly import BACKENDS, PRECISIONS, Refusal, as_json_line, build, refusal
 
 __all__ = ["BACKENDS", "PRECISIONS", "Refusal", "as_json_line", "build", "refusal"]

@@ -42,8 +42,9 @@ def arguments(entry: Mapping[str, Any], precision: str, target: Hardware) -> str
     """Shapes of the public case as letters, and one small example call argument by argument."""
     read = details.read(entry)
     shape = "gpu" if target.device == "cuda" else "cpu"
-    sizes = ", ".join(f"{letter} = {size}" for letter, size in entry["sizes"][shape].items())
-    lines = [f"Timed (public) shape: {sizes}, W = {target.world_size}, dtype {precision}."]
+    letters = {**entry.get("sizes", {}).get(shape, {}), "W": target.world_size}
+    sizes = ", ".join(f"{letter} = {size}" for letter, size in letters.items())
+    lines = [f"Timed (public) shape: {sizes}, dtype {precision}."]
     if read.example:
         lines.append(f"An example call with small inputs, as rank 0 sees it ({read.example}):")
     rows = [f"- `{t.name}`: {t.value}{_more(t.by_rank)}{_more(t.note)}" for t in read.inputs]

@@ -79,6 +79,7 @@ def addresses(site: Site) -> list[str]:
         reverse("documents"),
         *(reverse("document", args=[document.name]) for document in docs.documents()),
         reverse("problem", args=[1]),
+        reverse("problem-prompt", args=[1]),
         reverse("model", args=["long"]),
         reverse("team", args=[site.team.slug]),
         reverse("model-create", args=[site.team.slug]),

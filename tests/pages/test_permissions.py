@@ -26,6 +26,9 @@ TABLE: dict[tuple[str, str, str], tuple[int | str, ...]] = {
     ("GET", "models", "public"): (OK, OK, OK, OK, OK),
     ("GET", "problems", "public"): (OK, OK, OK, OK, OK),
     ("GET", "problem", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "problem-prompt", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "problem-prompt-text", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "suite-prompts", "public"): (OK, OK, OK, OK, OK),
     ("GET", "methodology", "public"): (OK, OK, OK, OK, OK),
     ("GET", "published", "public"): (OK, OK, OK, OK, OK),
     ("GET", "cite", "public"): (OK, OK, OK, OK, OK),
@@ -161,6 +164,8 @@ def _form(site: Site, route: str) -> dict[str, str]:
 def _address(site: Site, route: str) -> str:
     arguments: dict[str, Callable[[], list[object]]] = {
         "problem": lambda: [site.submission.problem.number],
+        "problem-prompt": lambda: [site.submission.problem.number],
+        "problem-prompt-text": lambda: [site.submission.problem.number],
         "document": lambda: ["feedback"],
         "model": lambda: [site.run.model.slug],
         "team": lambda: [site.team.slug],
