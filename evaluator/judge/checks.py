@@ -6,16 +6,16 @@ A snapshot is taken while the job stands still; checking it needs the job no mor
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from evaluator.judge.frames import Node, TensorNode
+from evaluator.judge.frames import Node, SequenceNode, TensorNode
 from evaluator.judge.launch import Call, Launch
 from evaluator.judge.layout import Encoded
-from evaluator.judge.structure import Pair, leaves, match, tensors
-from problems.suite.base import Case, Expected, Problem
+from evaluator.judge.structure import Pair, describe_node, leaves, match, tensors
+from problems.suite.base import Case, Expected, Problem, Tolerance
 from problems.suite.compare import Comparison, compare, publicly_close
 
 
@@ -107,7 +107,7 @@ def check(
 def _check_rank(problem: Problem, case: Case, rank: int, wanted: Expected, snapshot: RankSnapshot) -> RankCheck:
     result = RankCheck(rank)
     tolerance = problem.tolerance(case.dtype)
-    for found in match(wanted.output, snapshot.node, tolerance):
+    for found in _delivered(problem, wanted, snapshot.node, tolerance):
         if isinstance(found, str):
             result.structure.append(found)
         else:
@@ -127,9 +127,24 @@ def _check_rank(problem: Problem, case: Case, rank: int, wanted: Expected, snaps
     return result
 
 
+def _delivered(problem: Problem, wanted: Expected, node: Node, tolerance: Tolerance) -> Iterator[Pair | str]:
+    """Matches the output, and behind it the lists whose entries the problem has replaced."""
+    if not problem.replaces:
+        yield from match(wanted.output, node, tolerance)
+        return
+    if not isinstance(node, SequenceNode) or len(node.items) != 1 + len(problem.replaces):
+        yield f"output: {describe_node(node)}"  # larger than any that is expected
+        return
+    yield from match(wanted.output, node.items[0], tolerance)
+    for name, item in zip(problem.replaces, node.items[1:], strict=True):
+        yield from match(wanted.mutated[name], item, tolerance, f"{name} after the call")
+
+
 def _check_mutated(result: RankCheck, wanted: Expected, snapshot: RankSnapshot, problem: Problem, case: Case) -> None:
     """Compares arguments that must be changed in place with what they must hold."""
     for name, value in wanted.mutated.items():
+        if name in problem.replaces:
+            continue
         for index, (leaf, tensor) in enumerate(zip(leaves(value), snapshot.arguments[name], strict=True)):
             comparison = compare(leaf, tensor, problem.tolerance(case.dtype))
             pair = Pair(f"{name}[{index}] after the call", leaf, _argument_node(tensor))

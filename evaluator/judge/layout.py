@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -103,10 +103,16 @@ class Encoded:
         return ""
 
 
-def encode(arguments: Args, partitions: list[Partition]) -> Encoded:
-    """Lays the arguments of one rank out. Groups are named by their place in ``partitions``."""
+def encode(arguments: Args, partitions: list[Partition], replaced: Sequence[str] = ()) -> Encoded:
+    """Lays the arguments of one rank out. Groups are named by their place in ``partitions``.
+
+    What the lists named in ``replaced`` hold after the call is delivered behind the output.
+    """
     encoder = _Encoder(partitions)
     tree = [encoder.node(name, value) for name, value in arguments.items()]
+    for node, name in zip(tree, arguments, strict=True):
+        if name in replaced:
+            node["replaced"] = True
     return Encoded(tree, tuple(encoder.pieces), encoder.offset)
 
 

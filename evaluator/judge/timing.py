@@ -181,7 +181,7 @@ class Comparison:
 
     def _draw(self) -> Draw:
         arguments = self.problem.inputs(self.case, Rng(new_seed(), self.case.world_size))
-        return Draw(arguments, [encode(rank, self.partitions) for rank in arguments])
+        return Draw(arguments, [encode(rank, self.partitions, self.problem.replaces) for rank in arguments])
 
     def _warm_up(self, reference: Side, candidate: Side) -> None:
         """Calls both arms the same number of times, until the times of both are steady."""
@@ -213,6 +213,7 @@ class Comparison:
             drawn.arguments,
             drawn.encoded,
             self.problem.oracle(self.case, drawn.arguments),
+            self.problem.replaces,
         )
         self.verified(examine(self.problem, trial, side.launch, call, start, self.limits.call, Phase.TIMING), earlier)
 

@@ -29,6 +29,8 @@ class Trial:
     arguments: list[Args]
     encoded: list[Encoded]
     expected: list[Expected]
+    replaced: tuple[str, ...] = ()
+    """``Problem.replaces``: arguments that are delivered behind the output."""
 
     @property
     def input_bytes(self) -> int:
@@ -38,7 +40,7 @@ class Trial:
     @property
     def output_bytes(self) -> int:
         """Bytes of the largest rank's outputs."""
-        return max(output_bytes(expected) for expected in self.expected)
+        return max(output_bytes(expected, self.replaced) for expected in self.expected)
 
 
 @dataclass
@@ -74,9 +76,10 @@ class TrialResult:
         return not any(check.structure for check in self.checks)
 
 
-def output_bytes(expected: Expected) -> int:
-    """Room that the outputs of one rank need in its output region."""
-    return sum(aligned(leaf.value.numel() * leaf.dtype.itemsize) for leaf in leaves(expected.output))
+def output_bytes(expected: Expected, replaced: Sequence[str] = ()) -> int:
+    """Room that the outputs of one rank need in its output region, with the arguments that are ``replaced``."""
+    delivered = (expected.output, [expected.mutated[name] for name in replaced])
+    return sum(aligned(leaf.value.numel() * leaf.dtype.itemsize) for leaf in leaves(delivered))
 
 
 def new_seed() -> int:
@@ -103,8 +106,8 @@ def draw(problem: Problem, name: str, case: Case, partitions: list[Partition]) -
     for partition in partitions_of(arguments):
         if partition not in partitions:
             partitions.append(partition)
-    encoded = [encode(rank, partitions) for rank in arguments]
-    return Trial(name, case, arguments, encoded, problem.oracle(case, arguments))
+    encoded = [encode(rank, partitions, problem.replaces) for rank in arguments]
+    return Trial(name, case, arguments, encoded, problem.oracle(case, arguments), problem.replaces)
 
 
 class Ring:

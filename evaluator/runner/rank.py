@@ -81,6 +81,7 @@ class Rank:
         module: ModuleType | None = None
         solution: Callable[..., Any] | None = None
         arguments: list[Any] = []
+        replaced: list[Any] = []
         output: Any = None
         while (message := receive(self.channel)) is not None:
             nonce = message["nonce"]
@@ -104,15 +105,16 @@ class Rank:
                     case "prepare":
                         output = None
                         arguments = [build(node, self.source, self.groups) for node in message["arguments"]]
+                        replaced = [a for a, n in zip(arguments, message["arguments"], strict=True) if "replaced" in n]
                         gc.collect()
                         self.mallopt(M_PERTURB, message["perturb"])
                         answer = {"is": "prepared"}
                     case "call":
                         assert solution is not None
                         output = solution(*arguments)
-                        answer = {"is": "done", "output": deliver(output, self.target, self.source)}
+                        answer = {"is": "done", "output": self.deliver(output, replaced)}
                     case "again":
-                        answer = {"is": "done", "output": deliver(output, self.target, self.source)}
+                        answer = {"is": "done", "output": self.deliver(output, replaced)}
                     case other:
                         raise ValueError(f"unknown message {other!r}")
             except TooLarge as error:
@@ -124,6 +126,10 @@ class Rank:
             except BadFrame:
                 large = {"t": "other", "words": "a structure too large to describe"}
                 send(self.channel, {"is": "done", "output": large, "nonce": nonce})
+
+    def deliver(self, output: Any, replaced: list[Any]) -> dict[str, Any]:
+        """Copies and describes the output, and behind it the lists whose entries a problem lets be replaced."""
+        return deliver((output, *replaced) if replaced else output, self.target, self.source)
 
     def run_file(self, code: CodeType) -> ModuleType:
         """Runs the file as the module ``solution``. Raises whatever it raises."""

@@ -255,6 +255,9 @@ class Problem:
     world_size_rule: Callable[[int, Mapping[str, int]], str] = lambda world_size, sizes: ""
     """"" if the problem is defined for this world size and shape, else a sentence that shows the equation."""
     may_mutate: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
+    """List arguments, in the order of the signature, whose entries ``solution`` replaces by new tensors: what the lists
+    hold after the call must be what ``Expected.mutated`` says, and not the memory of the old entries."""
     may_alias: tuple[str, ...] = ()
     """Arguments whose memory an output may share; elsewhere an output that aliases an input is refused."""
     aliases: tuple[str, ...] = ()

@@ -94,21 +94,22 @@ def limits(leaf: Leaf, tolerance: Tolerance) -> Tolerance:
     )
 
 
-def allowed_error(leaf: Leaf, tolerance: Tolerance) -> torch.Tensor:
+def allowed_error(leaf: Leaf, tolerance: Tolerance, rms: torch.Tensor) -> torch.Tensor:
     """Largest error that the Close rule allows, per element (over the rms axis): units * rms + relative * |o|.
 
     Half the smallest step of the dtype comes on top: no output can be nearer to an oracle below its range than that.
+    ``rms``: the leaf's ``scale``, which is costly for large outputs.
     """
     own = limits(leaf, tolerance)
-    return own.units * scale(leaf) + own.relative * _finite(leaf.value).abs() + _smallest_step(leaf.dtype) / 2
+    return own.units * rms + own.relative * _finite(leaf.value).abs() + _smallest_step(leaf.dtype) / 2
 
 
-def allowed_rms(leaf: Leaf, tolerance: Tolerance) -> torch.Tensor:
+def allowed_rms(leaf: Leaf, tolerance: Tolerance, rms: torch.Tensor) -> torch.Tensor:
     """Largest rms error that the Close rule allows: one number, or one per slice along the rule's axis."""
     own = limits(leaf, tolerance)
-    slices = max(1, scale(leaf).numel())
+    slices = max(1, rms.numel())
     few = 1.0 + 2.0 / math.sqrt(max(1.0, leaf.value.numel() / slices))
-    return own.rms * few * scale(leaf) + _smallest_step(leaf.dtype) / 2
+    return own.rms * few * rms + _smallest_step(leaf.dtype) / 2
 
 
 def scale(leaf: Leaf) -> torch.Tensor:
@@ -138,11 +139,12 @@ def _close(leaf: Leaf, value: torch.Tensor, tolerance: Tolerance) -> Comparison:
     matches = (rounded == received) | (rounded.isnan() & received.isnan())
     error = (received - expected).abs().nan_to_num(nan=math.inf, posinf=math.inf)
     error = torch.where(special, torch.where(matches, 0.0, math.inf), error)
-    of_elements = error / allowed_error(leaf, tolerance)
-    allowed = allowed_rms(leaf, tolerance)
+    rms = scale(leaf)
+    of_elements = error / allowed_error(leaf, tolerance, rms)
+    allowed = allowed_rms(leaf, tolerance, rms)
     of_whole = _rms(leaf, error, ~special) / allowed
     bad = ~(of_elements <= 1.0) | (~(of_whole <= 1.0) & (error > allowed))
-    largest = float((error / scale(leaf)).nan_to_num(nan=0.0).max())  # 0 / 0: right where the whole oracle is zero
+    largest = float((error / rms).nan_to_num(nan=0.0).max())  # 0 / 0: right where the whole oracle is zero
     message = ""
     if not bool((of_whole <= 1.0).all()):
         message = f"rms error {float(of_whole.max()):.3g} times the allowed one"

@@ -215,6 +215,7 @@ PROBLEM = Problem(
         "nue": "structured: kalman_nue is 0.9",
     },
     may_mutate=("weights", "P"),
+    replaces=("weights", "P"),
     may_alias=("weights", "P"),
     local_outputs=("output.2",),
     communication=(
