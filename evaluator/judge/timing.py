@@ -15,6 +15,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from evaluator.contract import BlockPair, Decision, Limits, Phase, Timing
@@ -22,6 +23,7 @@ from evaluator.judge import statistics
 from evaluator.judge.arm import Arm
 from evaluator.judge.checks import digest
 from evaluator.judge.diagnosis import fault_of
+from evaluator.judge.faults import HarnessFault
 from evaluator.judge.launch import Abandoned, Call, Launch
 from evaluator.judge.layout import Encoded, Partition, encode
 from evaluator.judge.statistics import LOOK_CONFIDENCE, LOOKS, Look
@@ -150,48 +152,51 @@ class Comparison:
         self.medians.append(math.log(statistics.median(pair.reference) / statistics.median(pair.candidate)))
 
     def _pair(self) -> BlockPair:
-        sizes = {"source_bytes": self.source_bytes, "target_bytes": self.target_bytes}
-        with (
-            Launch(self.reference, self.partitions, **sizes, diagnose=fault_of) as ours,
-            Launch(self.candidate, self.partitions, **sizes, diagnose=fault_of) as theirs,
-        ):
+        """One launch of both arms and their calls; in everything chance decides who comes first."""
+        reference_first = secrets.randbelow(2) == 0
+        arms = (self.reference, self.candidate) if reference_first else (self.candidate, self.reference)
+        with ExitStack() as stack:
+            sides = [Side(stack.enter_context(self._launch(arm)), Ring(self.source_bytes)) for arm in arms]
             try:
-                return self._calls(Side(ours, Ring(self.source_bytes)), Side(theirs, Ring(self.source_bytes)))
+                self._calls(sides)
             finally:
-                self.scheduled += ours.scheduled + theirs.scheduled
+                self.scheduled += sum(side.launch.scheduled for side in sides)
+        reference, candidate = (tuple(side.samples) for side in (sides if reference_first else reversed(sides)))
+        return BlockPair(reference=reference, candidate=candidate, reference_first=reference_first)
 
-    def _calls(self, reference: Side, candidate: Side) -> BlockPair:
+    def _launch(self, arm: Arm) -> Launch:
+        return Launch(
+            arm, self.partitions, source_bytes=self.source_bytes, target_bytes=self.target_bytes, diagnose=fault_of
+        )
+
+    def _calls(self, sides: list[Side]) -> None:
         draws = [self._draw() for _ in range(self.calls)]  # while the ranks start
-        for side in (reference, candidate):
+        for side in sides:
             side.launch.load(self.names, self.limits.ready)
-        self._warm_up(reference, candidate)
+        self._warm_up(sides)
         # Chosen now and kept here: to the candidate that is the same as after the call.
-        verified = set(secrets.SystemRandom().sample(range(self.calls), min(VERIFIED_CALLS, self.calls)))
-        first = secrets.randbelow(2) == 0
+        chosen = set(secrets.SystemRandom().sample(range(self.calls), min(VERIFIED_CALLS, self.calls)))
         for index, drawn in enumerate(draws):
-            reference_first = first if index == 0 else secrets.randbelow(2) == 0
-            order = (reference, candidate) if reference_first else (candidate, reference)
-            for side in order:
+            self._number += 1
+            for side in sides if secrets.randbelow(2) == 0 else reversed(sides):
                 start = side.ring.place(drawn.input_bytes)
                 call = self._call(side, drawn, start)
                 side.samples.append(call.seconds)
-                if side is candidate:
-                    self._examine(side, drawn, start, call, must_verify=index in verified)
-        return BlockPair(reference=tuple(reference.samples), candidate=tuple(candidate.samples), reference_first=first)
+                self._examine(side, drawn, start, call, must_verify=index in chosen)
 
     def _draw(self) -> Draw:
         arguments = self.problem.inputs(self.case, Rng(new_seed(), self.case.world_size))
         return Draw(arguments, [encode(rank, self.partitions, self.problem.replaces) for rank in arguments])
 
-    def _warm_up(self, reference: Side, candidate: Side) -> None:
+    def _warm_up(self, sides: list[Side]) -> None:
         """Calls both arms the same number of times, until the times of both are steady."""
-        times: tuple[list[float], list[float]] = ([], [])
+        times: list[list[float]] = [[] for _ in sides]
         for count in range(1, MAX_WARMUP + 1):
             drawn = self._draw()
-            for side, samples in zip((reference, candidate), times, strict=True):
+            for side, samples in zip(sides, times, strict=True):
                 start = side.ring.place(drawn.input_bytes)
                 samples.append(self._call(side, drawn, start).seconds)
-            if count >= MIN_WARMUP and (_steady(*times) or math.fsum(times[0] + times[1]) > WARMUP_SECONDS):
+            if count >= MIN_WARMUP and (_steady(times) or sum(map(math.fsum, times)) > WARMUP_SECONDS):
                 break
         self.warmup = max(self.warmup, count)
 
@@ -201,21 +206,23 @@ class Comparison:
         return side.launch.call(drawn.encoded, start, perturb=0, seconds=self.limits.call, phase=Phase.TIMING)
 
     def _examine(self, side: Side, drawn: Draw, start: int, call: Call, *, must_verify: bool) -> None:
-        """Verifies the call in full if it was chosen, or if its output is that of an earlier call with other inputs."""
-        self._number += 1
-        mark = digest(side.launch, call)
-        earlier = self._digests.setdefault(mark, self._number)
+        """Verifies the call in full if it was chosen, or if its output is that of an earlier call with other inputs.
+
+        The reference is treated in just the same way: work of the judge that follows the calls of one arm only would
+        slow the other or speed it up (by 2 % in a call of 2 ms, when it was so).
+        """
+        mark, foreign = digest(side.launch, call), side.launch.arm is self.candidate
+        earlier = self._digests.setdefault(mark, self._number) if foreign else self._number
         if not must_verify and earlier == self._number:
             return
-        trial = Trial(
-            f"timed call {self._number}",
-            self.case,
-            drawn.arguments,
-            drawn.encoded,
-            self.problem.oracle(self.case, drawn.arguments),
-            self.problem.replaces,
-        )
-        self.verified(examine(self.problem, trial, side.launch, call, start, self.limits.call, Phase.TIMING), earlier)
+        expected = self.problem.oracle(self.case, drawn.arguments)
+        name, replaced = f"timed call {self._number}", self.problem.replaces
+        trial = Trial(name, self.case, drawn.arguments, drawn.encoded, expected, replaced)
+        result = examine(self.problem, trial, side.launch, call, start, self.limits.call, Phase.TIMING)
+        if foreign:
+            self.verified(result, earlier)
+        elif not result.passed:
+            raise HarnessFault(f"The reference fails in {trial.name}: {result.sentences()}")
 
     def _timing(self, look: Look, looks: int) -> Timing:
         half = look.half_width(LOOK_CONFIDENCE)
@@ -240,7 +247,7 @@ class Comparison:
         )
 
 
-def _steady(*arms: list[float]) -> bool:
+def _steady(arms: list[list[float]]) -> bool:
     """True if in each arm the last two windows of two calls agree."""
     windows = [(min(samples[-4:-2]), min(samples[-2:])) for samples in arms]
     return all(abs(now - before) <= STEADY * before for before, now in windows)
