@@ -1,9 +1,9 @@
 """The communication-aware roofline: what one rank's work takes at least, from plain numbers.
 
-compute = sum over dtypes of flops / peak, memory = bytes / bandwidth, link = bytes in the busier direction / bandwidth of
-one direction. With perfect overlap the slowest of the three is all that remains (overlap bound); a kernel that computes
-first and communicates afterwards takes max(compute, memory) + link (serial bound). Standard library only: the judge, the
-pages and the prompts compute with it.
+compute = sum over dtypes of flops / peak, memory = bytes / bandwidth, link = bytes in the busier direction / bandwidth
+of one direction. With perfect overlap the slowest of the three is all that remains (overlap bound); a kernel that
+computes first and communicates afterwards takes max(compute, memory) + link (serial bound). Standard library only: the
+judge, the pages and the prompts compute with it.
 """
 
 from __future__ import annotations
