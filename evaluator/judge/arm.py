@@ -5,6 +5,9 @@ Reference and candidate run through the same code; whatever is measured is measu
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import logging
 import os
 import secrets
 import select
@@ -20,11 +23,15 @@ import evaluator.runner
 from evaluator.contract import Code
 from evaluator.judge.faults import Fault, HarnessFault
 from evaluator.runner.wire import MAX_FRAME, BadFrame, pack
-from evaluator.sandbox import Bind, ResourceLimits, Sandbox, SandboxSpec, UnwalledJob, python_command
+from evaluator.sandbox import Bind, FreezeFailed, ResourceLimits, Sandbox, SandboxSpec, UnwalledJob, python_command
+
+log = logging.getLogger(__name__)
 
 RUNNER = Path(evaluator.runner.__file__).parent
 START_SECONDS = 90.0
 CLEAR_SECONDS = 20.0
+PREFIX = "pkb-judge-"
+YOUNG_SECONDS = 60.0  # between making a folder and locking it another judge must not take it for a left one
 HOME = "/tmp/home"  # noqa: S108  inside the sandbox, as the next
 WRITABLE = (HOME, "/tmp", "/dev/shm")  # noqa: S108
 
@@ -43,8 +50,7 @@ class Arm:
         self.launches = 0
         self.torch = ""
         self.python = ""
-        self.folder = Path(tempfile.mkdtemp(prefix=f"pkb-{name}-"))
-        self.folder.chmod(0o755)  # the job runs as another user
+        self.folder, self._lock = private_folder(name)
         self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             start = Sandbox.start if walled else UnwalledJob
@@ -70,6 +76,7 @@ class Arm:
         except BaseException:
             self.control.close()
             shutil.rmtree(self.folder)
+            os.close(self._lock)
             raise
         finally:
             inside.close()
@@ -90,7 +97,8 @@ class Arm:
         packet = self.control.recv(MAX_FRAME + 1)
         if not packet:
             self.sandbox.wait(5)
-            raise HarnessFault(f"The {self.name} job ended while it started: {self.sandbox.output()[-600:]}")
+            log.error("the %s job ended while it started: %s", self.name, self.sandbox.output()[-2_000:])
+            raise HarnessFault(f"The {self.name} job ended while it started; the judge's log says more.")
         up = parse(packet)
         if not isinstance(up, Up):
             raise HarnessFault(f"The {self.name} job started with an unexpected message.")
@@ -98,29 +106,50 @@ class Arm:
         self.base = set(self.sandbox.members())
 
     def command(self, message: dict[str, object], descriptors: Sequence[int] = ()) -> None:
-        """Sends a command to the fork server. Raises Fault if it is gone: after the start only a rank can end it."""
+        """Sends a command to the fork server. Raises what ``lost`` returns if it is gone."""
         try:
             socket.send_fds(self.control, [pack(message)], list(descriptors), socket.MSG_DONTWAIT)
         except OSError as error:
             raise self.lost() from error
 
-    def lost(self) -> Fault:
-        """The fault to raise when the fork server does not answer any more."""
+    def blame(self, fault: Fault) -> Fault | HarnessFault:
+        """Who is to blame for a fault in this arm: the candidate for its own, this host for one of the reference."""
+        if self.name == "reference":
+            return HarnessFault(f"The reference failed on this host: {fault.message}")
+        return fault
+
+    def lost(self) -> Fault | HarnessFault:
+        """What to raise when the fork server does not answer."""
+        return self.blame(self.loss())
+
+    def loss(self) -> Fault:
+        """Why the fork server does not answer: once it is up, only foreign code can have ended it."""
         violation = self.sandbox.violation
         if violation is not None:
             code = Code.OUT_OF_MEMORY if "memory" in violation.kind else Code.RUNTIME_ERROR
             return Fault(code, violation.sentence, normalised=f"limit {violation.kind}")
-        return Fault(Code.RUNTIME_ERROR, "A rank ended the process from which the ranks are started.")
+        return Fault(Code.RUNTIME_ERROR, "A rank ended or stopped the process from which the ranks are started.")
+
+    def freeze(self) -> None:
+        """Stops every process of the job. Raises Fault if that cannot be done twice in a row."""
+        try:
+            self.sandbox.freeze()
+        except FreezeFailed:
+            try:
+                self.sandbox.freeze()
+            except FreezeFailed as error:
+                message = "The processes of the submission could not be stopped, so its calls cannot be timed."
+                raise self.blame(Fault(Code.RUNTIME_ERROR, message)) from error
 
     def clear(self) -> None:
         """Kills all that a launch has left, and empties the folders it could write to.
 
         Everything is stopped first: what cannot run cannot fork, and no process number is used anew.
         """
-        self.sandbox.freeze()
+        self.freeze()
         for pid in self.sandbox.members():
-            if pid not in self.base:
-                os.kill(pid, signal.SIGKILL)
+            # A rank may have stopped the fork server, which is of the same user.
+            os.kill(pid, signal.SIGCONT if pid in self.base else signal.SIGKILL)
         self.sandbox.thaw()
         nonce = secrets.token_hex(8)
         folders, keep = [self.sandbox.path(folder) for folder in WRITABLE], self.sandbox.path(HOME)
@@ -134,14 +163,14 @@ class Arm:
         while select.select([self.control], [], [], max(0.0, deadline - time.monotonic()))[0]:
             packet = self.control.recv(MAX_FRAME + 1, socket.MSG_DONTWAIT)
             if not packet:
-                raise self.lost()
+                break
             try:
                 frame = parse(packet)
             except BadFrame as error:
-                raise Fault(Code.INTEGRITY, f"The fork server sent a {error}.") from error
+                raise self.blame(Fault(Code.INTEGRITY, f"The fork server sent a {error}.")) from error
             if isinstance(frame, Answer) and frame.kind == "cleared" and frame.nonce == nonce:
                 return
-        raise HarnessFault(f"The {self.name} job could not be cleared within {CLEAR_SECONDS:.0f} s.")
+        raise self.lost()
 
     def stop(self) -> None:
         """Ends everything in the sandbox and verifies that it is gone."""
@@ -150,3 +179,25 @@ class Arm:
         finally:
             self.control.close()
             shutil.rmtree(self.folder, ignore_errors=True)
+            os.close(self._lock)
+
+
+def private_folder(name: str) -> tuple[Path, int]:
+    """A new folder for a submission and the lock on it, which ends with this process.
+
+    Folders whose judge was killed are removed on the way: nobody holds the lock on them any more.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # another judge holds it, or was faster
+            lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - os.fstat(lock).st_mtime > YOUNG_SECONDS:
+                    shutil.rmtree(left)
+            finally:
+                os.close(lock)
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{name}-"))
+    folder.chmod(0o755)  # the job runs as another user
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return folder, lock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import time
 
@@ -10,6 +11,8 @@ from evaluator.judge.endpoint import Endpoint
 from evaluator.judge.faults import Fault, HarnessFault, RankState, shorten_paths, where
 from evaluator.judge.frames import Error
 from evaluator.judge.launch import Launch, Trouble
+
+log = logging.getLogger(__name__)
 
 OTHERS_SECONDS = 0.4  # for errors of other ranks that follow from the first
 EXIT_SECONDS = 2.0  # for the exit status of a rank whose channel has closed
@@ -36,17 +39,21 @@ _MEMORY_WORDS = ("can't allocate memory", "not enough memory", "cannot allocate 
 def fault_of(trouble: Trouble) -> Exception:
     """The fault behind the trouble: a Fault of the candidate; a HarnessFault where no foreign code can be the cause."""
     launch = trouble.launch
-    if not trouble.foreign:
-        words = _first_words(launch)
-        return HarnessFault(f"The ranks of the {launch.arm.name} could not be started ({trouble.kind}). {words}")
-    fault = _fault(launch, trouble)
+    if not trouble.foreign and launch.number == 1:
+        log.error("ranks of the %s: %s: %s", launch.arm.name, trouble.kind, _first_words(launch))
+        return HarnessFault(f"The ranks of the {launch.arm.name} could not be started; the judge's log says more.")
+    fault = _fault(launch, trouble) if trouble.foreign else _not_again(launch)
     violation = launch.arm.sandbox.violation
     if violation is not None and "memory" in violation.kind:
         fault = Fault(Code.OUT_OF_MEMORY, violation.sentence, normalised=f"limit {violation.kind}")
     fault.ranks = [_state(end, log) for end, log in zip(launch.ends, launch.logs(), strict=True)]
-    if launch.arm.name == "reference":
-        return HarnessFault(f"The reference failed on this host: {fault.message}")
-    return fault
+    return launch.arm.blame(fault)
+
+
+def _not_again(launch: Launch) -> Fault:
+    """Ranks that started once and do not start again: what ran in between has seen to that."""
+    log.warning("ranks could not be started again: %s", _first_words(launch))
+    return Fault(Code.RUNTIME_ERROR, "After the first launch of its ranks the submission could not be launched again.")
 
 
 def _fault(launch: Launch, trouble: Trouble) -> Fault:
@@ -64,7 +71,7 @@ def _fault(launch: Launch, trouble: Trouble) -> Fault:
                 Code.INTEGRITY, f"{who} sent the judge a message that the runner never sends: {trouble.detail}."
             )
         case _:
-            return launch.arm.lost()
+            return launch.arm.loss()
 
 
 def _failed(launch: Launch, end: Endpoint, phase: Phase) -> Fault:
@@ -83,7 +90,7 @@ def _failed(launch: Launch, end: Endpoint, phase: Phase) -> Fault:
     if end.error is not None:
         return _raised(end, end.error, phase)
     if launch.lost:
-        return launch.arm.lost()
+        return launch.arm.loss()
     doing = _DOING.get(phase, "before its call had returned")
     return Fault(
         _CODES.get(phase, Code.RUNTIME_ERROR),
@@ -187,7 +194,7 @@ def _dump(launch: Launch, phase: Phase) -> None:
         return
     try:
         launch.arm.command({"do": "dump"})
-    except Fault:
+    except (Fault, HarnessFault):
         return  # the fork server is gone: the fault at hand is already that of a rank
     launch.collect(DUMP_SECONDS, phase)
     for end in launch.ends:

@@ -202,7 +202,7 @@ class Launch:
 
     def freeze(self) -> None:
         """Stops every process of the job."""
-        self.arm.sandbox.freeze()
+        self.arm.freeze()
         self._frozen = True
 
     def thaw(self) -> None:

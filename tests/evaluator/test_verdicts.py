@@ -12,7 +12,11 @@ Adding a kernel needs no change here.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -189,3 +193,34 @@ def test_the_hard_cap_ends_an_evaluation() -> None:
     report = evaluate(job(kernel("sleeps_for_ever"), limits=Limits(total=6)), with_timing=False)
     assert report.code in ("deadlock", "too_slow")
     assert report.seconds < 20
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes below a process, by what /proc says."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(") ")[2].split()[1])
+    family = {pid}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    return family - {pid}
+
+
+def test_nothing_outlives_a_judge_that_is_killed() -> None:
+    """Neither processes of the job nor, once the next judge has looked, its folders."""
+    kernel_path = str(Path(__file__).parent / "kernels" / "sleeps_for_ever.py")
+    command = [sys.executable, "-m", "evaluator", "evaluate", kernel_path, "--problem", "13"]
+    judge = subprocess.Popen(command, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    with judge:
+        assert judge.stderr is not None
+        while b"trial 1" not in judge.stderr.readline():
+            assert judge.poll() is None
+        family = descendants(judge.pid)
+        assert len(family) >= 2 * (4 + 1), "two jobs with a fork server and four ranks each"
+        judge.kill()
+    deadline = time.monotonic() + 10
+    while left := {pid for pid in family if Path(f"/proc/{pid}").exists()}:
+        assert time.monotonic() < deadline, f"still there: {left}"
+        time.sleep(0.05)

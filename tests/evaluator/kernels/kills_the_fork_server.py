@@ -1,5 +1,5 @@
 # expect: runtime_error
-# message: ended the process from which the ranks are started|was ended by SIGKILL
+# message: ended or stopped the process from which the ranks are started|was ended by SIGKILL
 import os
 import signal
 
