@@ -33,7 +33,11 @@ def test_the_dump_tells_where_the_call_stood_and_in_what() -> None:
     assert where(DUMP) == "solution.py:12 in solution, in all_reduce (distributed_c10d.py:3012)"
 
 
-@pytest.mark.parametrize("dump", ["", "nonsense", "Thread 0x1\n" * 100, DUMP[:150], DUMP.replace("/pkb/runner", "/x")])
+def test_a_dump_cut_off_at_a_hundred_frames_still_tells_the_place() -> None:
+    assert where(DUMP.partition('  File "/pkb')[0]).startswith("solution.py:12 in solution")
+
+
+@pytest.mark.parametrize("dump", ["", "nonsense", "Thread 0x1\n" * 100, DUMP[:150], DUMP.replace(SUBMISSION, "/x.py")])
 def test_a_dump_that_says_nothing_gives_no_place(dump: str) -> None:
     assert where(dump) == ""
 

@@ -1,6 +1,6 @@
 # expect: correct
 # decision: none
-# timing_seconds: 4
+# timing_seconds: 3
 # message: too slow to be compared
 import time
 
@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 
 def solution(A_local, B_local):
-    time.sleep(0.5)
+    time.sleep(0.3)
     C = A_local @ B_local
     dist.all_reduce(C)
     return C

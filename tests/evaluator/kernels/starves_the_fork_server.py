@@ -1,6 +1,6 @@
 # expect: runtime_error
 # message: could not be launched again
-# timing_seconds: 20
+# timing_seconds: 6
 import os
 import resource
 

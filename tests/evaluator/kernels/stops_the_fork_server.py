@@ -1,5 +1,5 @@
 # expect: correct
-# timing_seconds: 20
+# timing_seconds: 6
 import os
 import signal
 
