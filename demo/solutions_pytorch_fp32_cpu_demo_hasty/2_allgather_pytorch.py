@@ -1,4 +1,4 @@
-"""All-gather by one broadcast after the other: right and slow."""
+"""All-gather by one broadcast after the other: right, with W collectives where one would do."""
 
 import torch.distributed as dist
 
