@@ -6,6 +6,7 @@ Reference and candidate run through the same code; whatever is measured is measu
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import logging
 import os
@@ -16,7 +17,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import evaluator.runner
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 RUNNER = Path(evaluator.runner.__file__).parent
 START_SECONDS = 90.0
 CLEAR_SECONDS = 20.0
+QUERY_PERSONALITY, ADDR_NO_RANDOMIZE = 0xFFFFFFFF, 0x0040000  # personality(2)
 PREFIX = "pkb-judge-"
 YOUNG_SECONDS = 60.0  # between making a folder and locking it another judge must not take it for a left one
 HOME = "/tmp/home"  # noqa: S108  inside the sandbox, as the next
@@ -53,26 +55,9 @@ class Arm:
         self.folder, self._lock = private_folder(name)
         self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            start = Sandbox.start if walled else UnwalledJob
-            self.sandbox: Sandbox | UnwalledJob = start(
-                SandboxSpec(
-                    argv=python_command("-u", "-m", "runner.zygote", str(inside.fileno())),
-                    binds=(
-                        Bind(RUNNER, "/pkb/runner"),
-                        Bind(RUNNER / "utils", "/pkb/utils"),
-                        Bind(self.folder, "/submission"),
-                    ),
-                    pass_fds=(inside.fileno(),),
-                    environment={
-                        "PYTHONPATH": "/pkb",
-                        "OMP_NUM_THREADS": str(threads),
-                        "MKL_NUM_THREADS": str(threads),
-                        "GLOO_SOCKET_IFNAME": "lo",
-                        "TORCH_SHOW_CPP_STACKTRACES": "0",
-                    },
-                    limits=limits,
-                )
-            )
+            spec = self._spec(inside.fileno(), threads, limits)
+            with same_addresses():
+                self.sandbox: Sandbox | UnwalledJob = Sandbox.start(spec) if walled else UnwalledJob(spec)
         except BaseException:
             self.control.close()
             shutil.rmtree(self.folder)
@@ -81,6 +66,26 @@ class Arm:
         finally:
             inside.close()
         self.base: set[int] = set()
+
+    def _spec(self, control: int, threads: int, limits: ResourceLimits) -> SandboxSpec:
+        return SandboxSpec(
+            argv=python_command("-u", "-m", "runner.zygote", str(control)),
+            binds=(
+                Bind(RUNNER, "/pkb/runner"),
+                Bind(RUNNER / "utils", "/pkb/utils"),
+                Bind(self.folder, "/submission"),
+            ),
+            pass_fds=(control,),
+            environment={
+                "PYTHONPATH": "/pkb",
+                "PYTHONHASHSEED": "0",  # as same_addresses: no chance difference between the arms
+                "OMP_NUM_THREADS": str(threads),
+                "MKL_NUM_THREADS": str(threads),
+                "GLOO_SOCKET_IFNAME": "lo",
+                "TORCH_SHOW_CPP_STACKTRACES": "0",
+            },
+            limits=limits,
+        )
 
     def submit(self, source: str) -> None:
         """Puts the file where every launch imports it from."""
@@ -180,6 +185,23 @@ class Arm:
             self.control.close()
             shutil.rmtree(self.folder, ignore_errors=True)
             os.close(self._lock)
+
+
+@contextlib.contextmanager
+def same_addresses() -> Iterator[None]:
+    """Starts what is started inside without randomised addresses.
+
+    All ranks of an arm are forked from one fork server and so share its addresses. Drawn by chance, they would be a
+    difference between the arms that no number of pairs averages out. Where the call is refused (in some containers),
+    addresses stay random.
+    """
+    libc = ctypes.CDLL(None)
+    before = libc.personality(ctypes.c_ulong(QUERY_PERSONALITY))
+    libc.personality(ctypes.c_ulong(before | ADDR_NO_RANDOMIZE))
+    try:
+        yield
+    finally:
+        libc.personality(ctypes.c_ulong(before))
 
 
 def private_folder(name: str) -> tuple[Path, int]:
