@@ -102,7 +102,7 @@ class Comparison:
     pairs: list[BlockPair] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
     medians: list[float] = field(default_factory=list)
-    void: int = 0
+    voided: list[BlockPair] = field(default_factory=list)
     warmup: int = 0
     scheduled: float = 0.0
     look: Look = field(default_factory=lambda: Look(0, 0.0, 0.0))
@@ -133,7 +133,7 @@ class Comparison:
 
     def _time_for_another(self) -> bool:
         """True unless another pair would probably end after the deadline."""
-        done = len(self.pairs) + self.void
+        done = len(self.pairs) + len(self.voided)
         if done == 0:
             return True
         left = self._deadline - time.monotonic()
@@ -144,8 +144,8 @@ class Comparison:
         self.progress(len(self.ratios), last, f"pair {len(self.ratios) + 1} of at most {LOOKS[-1]}")
         pair = self._pair()
         noisy = statistics.disturbed(pair.reference) or statistics.disturbed(pair.candidate)
-        if noisy and self.void < MAX_VOID_PAIRS:
-            self.void += 1
+        if noisy and len(self.voided) < MAX_VOID_PAIRS:
+            self.voided.append(pair)
             return
         self.pairs.append(pair)
         self.ratios.append(math.log(statistics.undisturbed(pair.reference) / statistics.undisturbed(pair.candidate)))
@@ -227,8 +227,8 @@ class Comparison:
     def _timing(self, look: Look, looks: int) -> Timing:
         half = look.half_width(LOOK_CONFIDENCE)
         warnings = []
-        if self.void:
-            warnings.append(f"{self.void} disturbed pairs of blocks were measured again.")
+        if self.voided:
+            warnings.append(f"{len(self.voided)} disturbed pairs of blocks were measured again.")
         if look.pairs < LOOKS[0]:
             warnings.append(f"Only {look.pairs} pairs fitted into the budget of {self.budget:.0f} s.")
         if half > statistics.WIDE:
@@ -237,7 +237,7 @@ class Comparison:
             pairs=tuple(self.pairs),
             calls_per_block=self.calls,
             warmup_calls=self.warmup,
-            void_blocks=self.void,
+            void_blocks=len(self.voided),
             looks=looks,
             decision_interval=look.interval(LOOK_CONFIDENCE),
             smallest_detectable=look.smallest_detectable(LOOKS[-1]),

@@ -1,0 +1,185 @@
+"""Paired comparisons without a submission: the judge's own timing of two versions of a reference.
+
+Everything is the judge's (arms, launches, calls, looks, decision); only the correctness phases are left out, so that
+hundreds of comparisons are affordable. A version is the reference itself, or the reference behind a pause of known
+length on every rank: its ranks sleep before they begin, which costs no CPU and lengthens a call by just that.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from evaluator import targets
+from evaluator.contract import BlockPair, Limits, Phase
+from evaluator.judge import timing, trials
+from evaluator.judge.arm import Arm
+from evaluator.judge.diagnosis import fault_of
+from evaluator.judge.faults import Fault
+from evaluator.judge.launch import Launch
+from evaluator.judge.statistics import SHOWN_CONFIDENCE, median, undisturbed
+from evaluator.judge.trials import Ring, Trial, TrialResult
+from evaluator.sandbox import ResourceLimits
+from problems.suite import registry
+from problems.suite.reference import reference_source
+
+TARGET = "cpu-gloo"
+BUDGET = 300.0
+LIMITS = ResourceLimits(memory_bytes=4 * 1024**3)
+PAUSE = '''
+
+import ctypes as _ctypes
+import time as _time
+
+_unpaused = solution
+_slack_set = False
+
+
+def solution(*arguments):
+    global _slack_set
+    if not _slack_set:
+        _ctypes.CDLL(None).prctl(29, 1, 0, 0, 0)  # PR_SET_TIMERSLACK: wake after 1 ns, not after 50 µs
+        _slack_set = True
+    _time.sleep({seconds!r})
+    return _unpaused(*arguments)
+'''
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is compared with itself."""
+
+    problem: int
+    world_size: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.problem}/{self.world_size}"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A pause in one arm, as a share of the reference's time; 0 in an A/A comparison."""
+
+    share: float = 0.0
+    slower: str = ""
+    """"candidate" or "reference"."""
+
+    @property
+    def expected(self) -> str:
+        return {"": "tie", "candidate": "slower", "reference": "faster"}[self.slower]
+
+
+def compare(setting: Setting, effect: Effect = Effect()) -> dict[str, Any]:  # noqa: B008  it is frozen
+    """One comparison in fresh sandboxes, as a row for a file of JSON lines; times in microseconds."""
+    started, load = time.monotonic(), os.getloadavg()[0]
+    with ExitStack() as stack:
+        bench = _Bench(setting, stack)
+        pilot = bench.pilot()
+        pause = pilot * effect.share
+        source = reference_source(bench.problem)
+        for arm in (bench.reference, bench.candidate):
+            arm.submit(source + PAUSE.format(seconds=pause) if arm.name == effect.slower else source)
+        comparison = bench.comparison(pilot)
+        measured, decision = comparison.run()
+    shown = comparison.look.interval(SHOWN_CONFIDENCE)
+    return {
+        "problem": setting.problem,
+        "world_size": setting.world_size,
+        "share": effect.share,
+        "slower": effect.slower,
+        "pause_us": round(pause * 1e6, 1),
+        "decision": str(decision),
+        "estimate": round(shown.estimate, 5),
+        "interval": [round(shown.low, 5), round(shown.high, 5)],
+        "smallest_detectable": round(measured.smallest_detectable, 5),
+        "reference_us": round(measured.reference_seconds * 1e6, 1),
+        "calls": measured.calls_per_block,
+        "pairs": [_row(pair) for pair in comparison.pairs],
+        "void": [_row(pair) for pair in comparison.voided],
+        "load": [round(load, 2), round(os.getloadavg()[0], 2)],
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def _row(pair: BlockPair) -> dict[str, Any]:
+    blocks = {"reference": pair.reference, "candidate": pair.candidate}
+    samples = {name: [round(s * 1e6) for s in values] for name, values in blocks.items()}
+    return {**samples, "reference_first": pair.reference_first}
+
+
+class _Bench:
+    """Two arms on the reference, and what a comparison of them needs."""
+
+    def __init__(self, setting: Setting, stack: ExitStack) -> None:
+        self.problem = registry.get(setting.problem)
+        self.target = targets.target(TARGET)
+        self.case = self.problem.public_case(world_size=setting.world_size, dtype=torch.float32, device="cpu")
+        threads = targets.threads_per_rank(setting.world_size)
+        arms = []
+        for name in ("reference", "candidate"):
+            arm = Arm(name, world_size=setting.world_size, threads=threads, limits=LIMITS)
+            stack.callback(arm.stop)
+            arms.append(arm)
+        self.reference, self.candidate = arms
+        self.trial = trials.draw(self.problem, "pilot", self.case, partitions := [])
+        self.partitions = partitions
+        cache = 3 * targets.last_level_cache_bytes(self.target)
+        self.source_bytes = max(2 * self.trial.input_bytes, cache // setting.world_size)
+        self.target_bytes = 2 * self.trial.output_bytes + trials.OUTPUT_SLACK
+        for arm in arms:
+            arm.submit(reference_source(self.problem))
+        for arm in arms:
+            arm.wait_up()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.trial.arguments[0])
+
+    def pilot(self) -> float:
+        """Seconds of a call of the reference: the median of some, as the judge takes it from its trials."""
+        launch = Launch(
+            self.reference,
+            self.partitions,
+            source_bytes=self.source_bytes,
+            target_bytes=self.target_bytes,
+            diagnose=fault_of,
+        )
+        samples = []
+        with launch:
+            launch.load(self.names, Limits().ready)
+            ring = Ring(self.source_bytes)
+            for _ in range(12):
+                start = ring.place(self.trial.input_bytes)
+                call = launch.call(self.trial.encoded, start, perturb=0, seconds=30, phase=Phase.TRIALS)
+                samples.append(call.seconds)
+        return undisturbed(samples[2:]) if median(samples) > 0 else 0.0
+
+    def comparison(self, pilot: float) -> timing.Comparison:
+        input_bytes = sum(encoded.size for encoded in self.trial.encoded)
+        return timing.Comparison(
+            problem=self.problem,
+            case=self.case,
+            reference=self.reference,
+            candidate=self.candidate,
+            partitions=self.partitions,
+            source_bytes=self.source_bytes,
+            target_bytes=self.target_bytes,
+            names=self.names,
+            calls=timing.calls_per_block(pilot, pilot, input_bytes, BUDGET),
+            limits=Limits(),
+            budget=BUDGET,
+            progress=lambda done, total, note: None,
+            verified=_must_pass,
+        )
+
+
+def _must_pass(result: TrialResult, earlier: int) -> None:
+    if not result.passed:
+        trial: Trial = result.trial
+        raise Fault("runtime_error", f"{trial.name}: {result.sentences()}")  # type: ignore[arg-type]
