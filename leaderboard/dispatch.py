@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from kombu.exceptions import OperationalError
 
 from evaluator.contract import Job
 from evaluator.messaging import EVALUATE_TASK
+from leaderboard import turns
 from leaderboard.models import Attempt, AttemptState
 from pkbsite.celery import app
 from problems.models import ProblemVersion
@@ -20,23 +21,27 @@ from problems.models import ProblemVersion
 log = structlog.get_logger(__name__)
 
 
-def send_on_commit(attempt_ids: Iterable[UUID]) -> None:
-    """Send the wake-ups once the rows are there for everybody to see."""
-    ids = list(attempt_ids)
-    if ids:
-        transaction.on_commit(lambda: send(ids))
+def refill_on_commit(target_id: int) -> None:
+    """Once the rows are there for everybody to see, send as many of the target's wake-ups as there is room for."""
+    transaction.on_commit(lambda: refill(target_id))
 
 
-def send(attempt_ids: Iterable[UUID], *, at: datetime | None = None) -> int:
-    """Send a wake-up for each of the attempts that is still queued; returns how many went out.
+def refill(target_id: int, *, at: datetime | None = None) -> int:
+    """Send the wake-ups whose turn it is, if the target's workers need more; returns how many went out."""
+    ids = turns.choose(target_id, at=at)
+    return send(ids, at=at) if ids else 0
+
+
+def send(attempt_ids: Sequence[UUID], *, at: datetime | None = None) -> int:
+    """Send a wake-up for each of the attempts that is still queued, in this order; returns how many went out.
 
     If the broker is gone, the rest stays queued and unsent, and the reaper sends it when the broker is back.
     """
-    attempts = list(
-        Attempt.objects.filter(pk__in=list(attempt_ids), state=AttemptState.QUEUED)
-        .select_related("evaluation__target", "submission__run", "submission__problem", "submission__source")
-        .order_by("created_at", "submission__problem__number")
-    )
+    rows = Attempt.objects.select_related(
+        "evaluation__target", "submission__run", "submission__problem", "submission__source"
+    ).filter(state=AttemptState.QUEUED)
+    found = rows.in_bulk(list(attempt_ids))
+    attempts = [found[attempt_id] for attempt_id in attempt_ids if attempt_id in found]
     digests = _digests(attempts)
     sent: list[UUID] = []
     for attempt in attempts:
@@ -44,7 +49,9 @@ def send(attempt_ids: Iterable[UUID], *, at: datetime | None = None) -> int:
         if not _publish(attempt, digest):
             break
         sent.append(attempt.pk)
-    Attempt.objects.filter(pk__in=sent).update(sent_at=at or timezone.now())
+    queued = Attempt.objects.filter(state=AttemptState.QUEUED)
+    queued.filter(pk__in=sent).update(sent_at=at or timezone.now())
+    queued.filter(pk__in=[attempt.pk for attempt in attempts[len(sent) :]]).update(sent_at=None)
     return len(sent)
 
 
@@ -90,5 +97,8 @@ def digest_for(attempt: Attempt) -> str:
 def _digests(attempts: list[Attempt]) -> dict[tuple[int, int], str]:
     """(suite, problem) -> digest of the version of that problem in that suite."""
     suites = {attempt.evaluation.suite_id for attempt in attempts}
-    rows = ProblemVersion.objects.filter(suites__in=suites).values_list("suites", "problem_id", "digest")
+    problems = {attempt.submission.problem_id for attempt in attempts}
+    rows = ProblemVersion.objects.filter(suites__in=suites, problem__in=problems).values_list(
+        "suites", "problem_id", "digest"
+    )
     return {(suite, problem): digest for suite, problem, digest in rows}

@@ -22,7 +22,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from evaluator.contract import Claim, Code, Progress, Report
-from leaderboard import audit, broker, dispatch, scores, verdicts
+from leaderboard import audit, broker, dispatch, scores, turns, verdicts
 from leaderboard.models import (
     ACTIVE_STATES,
     Attempt,
@@ -46,11 +46,11 @@ class Stale(Exception):
 
 
 def queue_attempts(evaluation: Evaluation, submission_ids: Iterable[int]) -> list[Attempt]:
-    """The first attempt for each of the submissions; wake-ups go out on commit."""
-    attempts = Attempt.objects.bulk_create(
-        Attempt(evaluation=evaluation, submission_id=submission_id) for submission_id in submission_ids
-    )
-    dispatch.send_on_commit(attempt.pk for attempt in attempts)
+    """The first attempt for each of the submissions, in turn with those of other teams; wake-ups follow on commit."""
+    attempts = [_new_attempt(evaluation, submission_id) for submission_id in submission_ids]
+    turns.assign(evaluation, attempts)
+    Attempt.objects.bulk_create(attempts)
+    dispatch.refill_on_commit(evaluation.target_id)
     return attempts
 
 
@@ -154,6 +154,16 @@ def reinstate_run(run: Run, actor: User, *, reason: str) -> bool:
     return bool(changed)
 
 
+def _new_attempt(evaluation: Evaluation, submission_id: int, **fields: Any) -> Attempt:
+    return Attempt(
+        evaluation=evaluation,
+        target_id=evaluation.target_id,
+        in_campaign=evaluation.campaign_id is not None,
+        submission_id=submission_id,
+        **fields,
+    )
+
+
 def _locked(attempt_id: UUID) -> Attempt:
     """The attempt, with its evaluation locked: always the evaluation first, so that no two wait for each other.
 
@@ -179,6 +189,7 @@ def _lease(attempt: Attempt, worker: Worker, now: datetime, *, host: str = "") -
     Evaluation.objects.filter(pk=attempt.evaluation_id, state=EvaluationState.QUEUED).update(
         state=EvaluationState.RUNNING
     )
+    dispatch.refill_on_commit(attempt.target_id)
     log.info("attempt leased", **log_ids(attempt), worker=worker.name)
 
 
@@ -209,11 +220,11 @@ def _give_up(attempt: Attempt, reason: str, now: datetime) -> None:
         _conclude(attempt, verdicts.harness_failure(attempt, reason, now), now, reason=reason)
         return
     _finish(attempt, AttemptState.LOST, now, reason)
-    following = Attempt.objects.create(
-        evaluation=attempt.evaluation, submission=attempt.submission, number=attempt.number + 1
-    )
+    front = turns.front_of(attempt.evaluation)
+    following = _new_attempt(attempt.evaluation, attempt.submission_id, number=attempt.number + 1, turn=front)
+    following.save(force_insert=True)
     audit.write("requeue attempt", attempt, reason=reason, next_attempt=str(following.pk))
-    dispatch.send_on_commit([following.pk])
+    dispatch.refill_on_commit(attempt.target_id)
 
 
 def _conclude(

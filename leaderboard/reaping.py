@@ -10,7 +10,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from evaluator.messaging import RESULTS_QUEUE
-from leaderboard import broker, dispatch, lifecycle
+from leaderboard import broker, dispatch, lifecycle, turns
 from leaderboard.models import Attempt, AttemptState, Target
 
 log = structlog.get_logger(__name__)
@@ -56,19 +56,19 @@ def _expire(now: datetime, waiting: int) -> int:
 
 
 def _resend(now: datetime) -> int:
-    """Send again the wake-ups that must be missing: more attempts are queued than messages wait.
+    """Send again the wake-ups that must be missing: more are sent and not taken than messages wait.
 
-    Only attempts that wait for a while are sent again, the oldest first and no more than are missing, so a long queue
-    does not fill the broker with copies.
+    Only attempts that wait for a while are sent again, the first in turn and no more than are missing, so a long queue
+    does not fill the broker with copies. Then send what is new, where there is room.
     """
     patience = now - timedelta(seconds=settings.RESEND_SECONDS)
     sent = 0
-    targets = list(Target.objects.filter(evaluations__attempts__state=AttemptState.QUEUED).distinct())
+    targets = list(Target.objects.filter(attempts__state=AttemptState.QUEUED).distinct())
     lengths = broker.queue_lengths(target.queue for target in targets)
     for target in targets:
-        queued = Attempt.objects.filter(state=AttemptState.QUEUED, evaluation__target=target)
-        missing = queued.exclude(sent_at=None).count() - lengths[target.queue]
-        late = queued.filter(sent_at__lt=patience).order_by("created_at").values_list("pk", flat=True)
-        never = queued.filter(sent_at=None).values_list("pk", flat=True)
-        sent += dispatch.send([*late[: max(0, min(missing, BATCH))], *never[:BATCH]], at=now)
+        on_their_way = Attempt.objects.filter(target=target, state=AttemptState.QUEUED, sent_at__isnull=False)
+        missing = on_their_way.count() - lengths[target.queue]
+        late = on_their_way.filter(sent_at__lt=patience).order_by(*turns.ORDER).values_list("pk", flat=True)
+        sent += dispatch.send(list(late[: max(0, min(missing, BATCH))]), at=now)
+        sent += dispatch.refill(target.pk, at=now)
     return sent

@@ -21,7 +21,7 @@ class Setting:
     """One environment variable: its name, how it is read, its default as text, and the sentence of the manual."""
 
     name: str
-    kind: Literal["text", "secret", "flag", "number", "list", "path"]
+    kind: Literal["text", "secret", "flag", "number", "count", "list", "path"]
     default: str
     sentence: str
 
@@ -46,7 +46,16 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("GITHUB_CLIENT_SECRET", "secret", "", "Secret of that OAuth application."),
     Setting("PKB_LEASE_SECONDS", "number", "60", "How long an attempt stays with a worker that gives no sign of life."),
     Setting("PKB_REAPER_SECONDS", "number", "30", "How often expired leases and lost wake-ups are looked for."),
-    Setting("PKB_RESEND_SECONDS", "number", "300", "After how long in the queue an attempt's wake-up is sent again."),
+    Setting(
+        "PKB_RESEND_SECONDS", "number", "60", "After how long a wake-up that is missing in the broker is sent again."
+    ),
+    Setting(
+        "PKB_PRACTICE_FILES", "count", "4", "Files of small runs that a team may have ahead of its turn on a target."
+    ),
+    Setting("PKB_QUOTA_SECONDS", "count", "200000", "Evaluation seconds of a team per target and window; 0: no limit."),
+    Setting("PKB_QUOTA_WINDOW_SECONDS", "number", "604800", "The rolling window of the quota."),
+    Setting("PKB_SINGLE_SHOT_RUNS", "count", "3", "Single-shot runs of a model per calendar month; 0: no limit."),
+    Setting("PKB_PREVIEW_SECONDS", "number", "604800", "How long an upload that is not confirmed is kept."),
     Setting(
         "PKB_ONLY_DEMONSTRATION",
         "flag",
@@ -92,6 +101,12 @@ class Environment:
         if not 0 <= number < 1e9:
             raise SettingError(f"{name} is {value}; it must be at least 0 and less than a billion seconds.")
         return number
+
+    def count(self, name: str) -> int:
+        value = self._raw(name, "count")
+        if not (value.isascii() and value.isdigit() and int(value) < 1_000_000_000):
+            raise SettingError(f"{name} is {value!r}; it must be a whole number from 0 to 999,999,999.")
+        return int(value)
 
     def secret_key(self, *, debug: bool) -> str:
         """The secret key. Only with DEBUG is there a fallback, so that no site runs on a key that anybody can read."""

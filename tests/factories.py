@@ -161,6 +161,7 @@ class AttemptFactory(DjangoModelFactory):
 
     evaluation = factory.SubFactory(EvaluationFactory)
     submission = factory.LazyAttribute(lambda attempt: SubmissionFactory(run=attempt.evaluation.run))
+    target = factory.SelfAttribute("evaluation.target")
 
     class Params:
         leased = factory.Trait(

@@ -76,6 +76,15 @@ class Attempt(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     evaluation = models.ForeignKey(Evaluation, on_delete=models.PROTECT, related_name="attempts")
     submission = models.ForeignKey(Submission, on_delete=models.PROTECT, related_name="attempts")
+    target = models.ForeignKey(
+        Target,
+        on_delete=models.PROTECT,
+        related_name="attempts",
+        help_text="Of the evaluation; kept here for the queue.",
+    )
+    turn = models.PositiveIntegerField(default=0, help_text="Place in the queue: lower is sent sooner.")
+    is_practice = models.BooleanField(default=False, help_text="Of a small run that did not wait for its team's turn.")
+    in_campaign = models.BooleanField(default=False, help_text="Part of a re-evaluation: waits for everybody else.")
     number = models.PositiveSmallIntegerField(default=1, help_text="Counts the deliveries, from 1.")
     state = models.CharField(max_length=20, choices=AttemptState, default=AttemptState.QUEUED)
     reason = models.CharField(max_length=500, blank=True, help_text="Why it was lost or cancelled.")
@@ -111,6 +120,12 @@ class Attempt(models.Model):
         indexes = (
             models.Index(fields=("state", "lease_expires_at"), name="attempt_expiry"),
             models.Index(fields=("state", "sent_at"), name="attempt_resend"),
+            models.Index(
+                fields=("target", "in_campaign", "turn", "created_at"),
+                condition=Q(state=AttemptState.QUEUED, sent_at__isnull=True),
+                name="attempt_next",
+            ),
+            models.Index(fields=("target", "state"), name="attempt_by_target"),
         )
 
     def __str__(self) -> str:

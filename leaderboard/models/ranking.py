@@ -23,6 +23,11 @@ class RankedModel(models.Model):
         max_length=120, blank=True, help_text="Shown in place of name and organisation until the model is released."
     )
     is_baseline = models.BooleanField(default=False, help_text="The pinned row of the reference itself; never ranked.")
+    single_shot_runs = models.PositiveSmallIntegerField(
+        null=True,
+        blank=True,
+        help_text="Single-shot runs that may be sent in a calendar month; empty: PKB_SINGLE_SHOT_RUNS.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     history = HistoricalRecords()

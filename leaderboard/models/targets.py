@@ -37,6 +37,11 @@ class Target(models.Model):
     label = models.CharField(max_length=300, blank=True, help_text="What the board of this target must say of itself.")
     peaks = models.JSONField(default=dict, blank=True, help_text="Peak rates, in units that the names give.")
     order = models.PositiveSmallIntegerField(default=100)
+    quota_seconds = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Evaluation seconds that a team may use here in the rolling window; empty: PKB_QUOTA_SECONDS.",
+    )
 
     objects = TargetQuerySet.as_manager()
     history = HistoricalRecords()

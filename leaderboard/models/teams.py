@@ -29,6 +29,11 @@ class Team(models.Model):
     link = models.URLField(blank=True)
     members = models.ManyToManyField(settings.AUTH_USER_MODEL, through="Membership", related_name="teams")
     created_at = models.DateTimeField(auto_now_add=True)
+    quota_seconds = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Evaluation seconds that this team may use on each target in the rolling window; empty: as others.",
+    )
 
     objects = TeamQuerySet.as_manager()
     history = HistoricalRecords()
@@ -112,7 +117,10 @@ class QuotaEntry(models.Model):
     class Meta:
         ordering = ("-created_at",)
         verbose_name_plural = "quota entries"
-        indexes = (models.Index(fields=("team", "target", "created_at"), name="quota_by_team"),)
+        indexes = (
+            models.Index(fields=("team", "target", "created_at"), name="quota_by_team"),
+            models.Index(fields=("target", "-created_at"), name="quota_recent_by_target"),
+        )
 
     def __str__(self) -> str:
         return f"{self.team} {self.target} {self.seconds:+.0f} s"
