@@ -4,7 +4,8 @@ Both sides validate with these models, so a message is either exactly this or re
 Django or Celery. Times are seconds, sizes bytes, ranks 0-based.
 
 History of the format (``CONTRACT_VERSION``):
-1  first version.
+1  first version. Since then, with defaults: bounds and times of single trials; of the timing its clock check, rank
+   skew, throughput figure, rotation of inputs, and the choice of the baseline.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ MAX_SENTENCE = 1_000
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Sentence = Annotated[str, Field(max_length=MAX_SENTENCE)]
 Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+Offset = Annotated[float, Field(ge=-86_400, le=86_400, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
 
@@ -202,6 +204,19 @@ class RankResult(ContractModel):
     log: Text = Field(default="", description="tail of what the rank printed")
 
 
+class Bound(ContractModel):
+    """Roofline of one shape on this target (seconds); utilisation = overlap bound / candidate time.
+
+    ``peaks``: the vendor's figures, or rates measured on the host; only the former make a time impossible.
+    """
+
+    overlap_seconds: Seconds
+    serial_seconds: Seconds
+    limited_by: Literal["compute", "memory", "link", "latency"]
+    utilisation: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    peaks: Literal["vendor", "measured"] = "vendor"
+
+
 class CaseResult(ContractModel):
     """One correctness trial."""
 
@@ -211,6 +226,8 @@ class CaseResult(ContractModel):
     property: Sentence = Field(default="", description="what is particular about it; never seeds or hidden data")
     message: Sentence = ""
     ranks_failed: Annotated[tuple[Rank, ...], Field(max_length=MAX_RANKS)] = ()
+    seconds: Seconds | None = Field(default=None, description="the judge's time of this one call")
+    bound: Bound | None = None
 
 
 class BlockPair(ContractModel):
@@ -221,10 +238,43 @@ class BlockPair(ContractModel):
     reference_first: bool
 
 
+class ClockCheck(ContractModel):
+    """The ranks' own clocks against the judge's: judge's time of a call minus the ranks' own, in seconds per call.
+
+    ``low`` to ``high`` is the band that calls which do nothing and the reference's calls gave on this host, widened by
+    the noise; ``reference`` and ``candidate`` are what their blocks gave. ``source`` says whose times the samples are:
+    the judge's (CPU; then a disagreement is a remark), or events on the device (then it is a finding).
+    """
+
+    source: Literal["judge", "events"]
+    noop_seconds: Seconds = Field(description="the judge's time of a call that does nothing")
+    low: Offset
+    high: Offset
+    reference: Offset
+    candidate: Offset
+    agrees: bool
+
+
+class Throughput(ContractModel):
+    """Calls back to back, the public benchmark's way: mean seconds per call after a warm-up."""
+
+    warmup_calls: Annotated[int, Field(ge=0)]
+    calls: Annotated[int, Field(ge=1)]
+    verified_calls: Annotated[int, Field(ge=0)] = Field(
+        description="of the candidate; chosen at random, checked in full"
+    )
+    reference_seconds: Seconds
+    candidate_seconds: Seconds
+
+
 class Timing(ContractModel):
     """The paired comparison. ``decision_interval`` is at 99.5 % per look, ``interval`` of the report at 95 %."""
 
-    baseline: Name = "eager"
+    baseline: Name = Field(default="eager", description="what the headline is against: eager, compile or symm_mem")
+    eager_over_baseline: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="time of the eager reference / time of the baseline, when the baseline was chosen"
+    )
+    baseline_note: Sentence = Field(default="", description="why this baseline")
     pairs: Annotated[tuple[BlockPair, ...], Field(max_length=40)]
     calls_per_block: Annotated[int, Field(ge=1)]
     warmup_calls: Annotated[int, Field(ge=0)]
@@ -236,16 +286,17 @@ class Timing(ContractModel):
     )
     reference_seconds: Seconds
     candidate_seconds: Seconds
+    reference_skew_seconds: Seconds | None = Field(
+        default=None, description="median time from the first rank's answer to the last one's"
+    )
+    candidate_skew_seconds: Seconds | None = None
+    rotated_bytes: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="memory of all ranks over which inputs rotate"
+    )
+    cache_bytes: Annotated[int, Field(ge=0)] | None = Field(default=None, description="last-level cache")
+    clock: ClockCheck | None = None
+    throughput: Throughput | None = None
     warnings: Annotated[tuple[Sentence, ...], Field(max_length=20)] = ()
-
-
-class Bound(ContractModel):
-    """Roofline of the public shape on this target (seconds); utilisation = overlap bound / candidate time."""
-
-    overlap_seconds: Seconds
-    serial_seconds: Seconds
-    limited_by: Literal["compute", "memory", "link", "latency"]
-    utilisation: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 class Compatible(ContractModel):
