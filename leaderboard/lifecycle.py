@@ -6,6 +6,8 @@ transition starts from, write the audit trail, tell others on commit. Attempts g
     queued ──► leased ──► recorded          a report came, or a verdict of ours
        │          └─────► lost ──► (next attempt, queued)
        └──────────┴─────► cancelled
+
+A recorded attempt whose verdict says that we failed becomes lost, too, when somebody asks for another round.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from evaluator.contract import Claim, Code, Progress, Report
-from leaderboard import audit, broker, dispatch, scores, turns, verdicts
+from leaderboard import audit, broker, dispatch, quotas, scores, turns, verdicts
 from leaderboard.models import (
     ACTIVE_STATES,
     Attempt,
@@ -38,7 +40,8 @@ from leaderboard.models import (
 
 log = structlog.get_logger(__name__)
 
-MAX_ATTEMPTS = 3  # a submission is requeued at most twice for reasons that are ours
+MAX_ATTEMPTS = 3  # a submission is requeued at most twice for reasons that are ours, until somebody asks for a retry
+MOST_ATTEMPTS = 99  # of one submission, all retries included; the contract counts to 100
 
 
 class Stale(Exception):
@@ -102,7 +105,7 @@ def record_report(report: Report, worker: Worker, *, at: datetime | None = None)
     if attempt.state == AttemptState.QUEUED:
         _lease(attempt, worker, now, host=report.host)
     verdicts.keep_report(attempt, report)
-    if report.code is Code.HARNESS_FAILURE and attempt.number < MAX_ATTEMPTS:
+    if report.code is Code.HARNESS_FAILURE and not _is_last_of_round(attempt):
         _give_up(attempt, f"harness failure: {report.message}", now)
         return None
     return _conclude(attempt, verdicts.from_report(attempt, report, now), now, actor=worker)
@@ -131,6 +134,40 @@ def cancel_evaluation(evaluation: Evaluation, actor: User, *, reason: str = "") 
     """Stop one evaluation. False if it was already over."""
     evaluations = Evaluation.objects.filter(pk=evaluation.pk)
     return _cancel_evaluations(evaluations, actor, reason or "the evaluation was cancelled") == 1
+
+
+@transaction.atomic
+def retry_failed(evaluation: Evaluation, actor: User) -> int:
+    """Try again what we failed to judge: a new round of attempts for each such submission; returns how many.
+
+    The verdicts that say so go; their attempts and the audit trail keep what happened. Nothing is charged for it.
+    """
+    evaluation = Evaluation.objects.select_for_update().get(pk=evaluation.pk)
+    if evaluation.state == EvaluationState.CANCELLED or evaluation.run.state != RunState.ACTIVE:
+        return 0
+    failed = list(retriable(evaluation).select_related("attempt"))
+    reason = "tried again on request"
+    Verdict.objects.filter(pk__in=[verdict.pk for verdict in failed]).delete()
+    Attempt.objects.filter(pk__in=[v.attempt_id for v in failed], state=AttemptState.RECORDED).update(
+        state=AttemptState.LOST, reason=reason
+    )
+    if failed:
+        attempts = [_new_attempt(evaluation, v.submission_id, number=v.attempt.number + 1) for v in failed]
+        turns.assign(evaluation, attempts)
+        Attempt.objects.bulk_create(attempts)
+        Evaluation.objects.filter(pk=evaluation.pk).update(state=EvaluationState.RUNNING, finished_at=None)
+        scores.materialise(evaluation)
+        messages = sorted({verdict.message for verdict in failed})
+        audit.write("retry failed", evaluation, actor=actor, submissions=len(failed), messages=messages[:10])
+        dispatch.refill_on_commit(evaluation.target_id)
+    return len(failed)
+
+
+def retriable(evaluation: Evaluation) -> QuerySet[Verdict]:
+    """Verdicts of the evaluation that say that we failed, and that may be tried once more."""
+    return Verdict.objects.filter(
+        evaluation=evaluation, code=Code.HARNESS_FAILURE, attempt__number__lte=MOST_ATTEMPTS - MAX_ATTEMPTS
+    )
 
 
 @transaction.atomic
@@ -214,9 +251,14 @@ def _check_holder(attempt: Attempt, worker: Worker) -> None:
         raise Stale(f"attempt {attempt.pk} is held by worker {attempt.worker}, not by {worker.name}")
 
 
+def _is_last_of_round(attempt: Attempt) -> bool:
+    """Whether no further attempt follows by itself: a round has three, and each retry on request begins a new one."""
+    return attempt.number % MAX_ATTEMPTS == 0
+
+
 def _give_up(attempt: Attempt, reason: str, now: datetime) -> None:
     """Declare the attempt lost; queue the next one, or conclude with a verdict that says that the failure is ours."""
-    if attempt.number >= MAX_ATTEMPTS:
+    if _is_last_of_round(attempt):
         _conclude(attempt, verdicts.harness_failure(attempt, reason, now), now, reason=reason)
         return
     _finish(attempt, AttemptState.LOST, now, reason)
@@ -234,7 +276,7 @@ def _conclude(
     _finish(attempt, AttemptState.RECORDED, now, reason)
     verdict.save(force_insert=True)
     verdicts.hold_if_suspicious(verdict)
-    verdicts.charge(verdict)
+    quotas.charge(verdict)
     evaluation = attempt.evaluation
     open_submissions = evaluation.run.submissions.exclude(verdicts__evaluation=evaluation).exists()
     if not open_submissions:

@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 
 import structlog
 from django.conf import settings
+from django.db import transaction
 from django.utils import timezone
 
 from evaluator.messaging import RESULTS_QUEUE
 from leaderboard import broker, dispatch, lifecycle, turns
-from leaderboard.models import Attempt, AttemptState, Target
+from leaderboard.models import Attempt, AttemptState, SourceFile, Target, Upload, UploadState
 
 log = structlog.get_logger(__name__)
 
@@ -21,27 +22,30 @@ PATIENCE = 10  # leases; for so long an unread sign of life may wait in the resu
 
 @dataclass(frozen=True)
 class Reaped:
-    """What a visit did: leases ended, wake-ups sent again."""
+    """What a visit did: leases ended, wake-ups sent, uploads removed that nobody confirmed."""
 
     expired: int = 0
     resent: int = 0
+    forgotten: int = 0
 
 
 def reap(*, at: datetime | None = None) -> Reaped:
-    """End leases that ran out and send lost wake-ups again. Does nothing while the broker is away.
+    """End leases that ran out, send lost wake-ups again, remove uploads that nobody confirmed.
 
-    Without the broker no sign of life arrives either, so nobody may be declared dead; and after a time without the
-    reaper (everything was down) the first visit only looks, so that living workers can speak first.
+    Does nothing to attempts while the broker is away: no sign of life arrives then either, so nobody may be declared
+    dead; and after a time without the reaper (everything was down) the first visit only looks, so that living workers
+    can speak first.
     """
     now = at or timezone.now()
+    forgotten = _forget_previews(now)
     try:
         waiting = broker.queue_lengths([RESULTS_QUEUE])[RESULTS_QUEUE]
         first_visit = not broker.reaper_came_by(2 * settings.REAPER_SECONDS + 5)
         expired = 0 if first_visit else _expire(now, waiting)
-        return Reaped(expired, _resend(now))
+        return Reaped(expired, _resend(now), forgotten)
     except broker.BrokerUnavailable as error:
         log.warning("broker unavailable, nothing reaped", error=str(error))
-        return Reaped()
+        return Reaped(forgotten=forgotten)
 
 
 def _expire(now: datetime, waiting: int) -> int:
@@ -72,3 +76,18 @@ def _resend(now: datetime) -> int:
         sent += dispatch.send(list(late[: max(0, min(missing, BATCH))]), at=now)
         sent += dispatch.refill(target.pk, at=now)
     return sent
+
+
+@transaction.atomic
+def _forget_previews(now: datetime) -> int:
+    """Remove uploads that were not confirmed in time, and the files that belong to nothing else."""
+    limit = now - timedelta(seconds=settings.PREVIEW_SECONDS)
+    late = Upload.objects.select_for_update().filter(state=UploadState.PREVIEWED, created_at__lt=limit)
+    ids = list(late.values_list("pk", flat=True)[:BATCH])
+    if not ids:
+        return 0
+    sources = list(SourceFile.objects.filter(uploads__in=ids).values_list("pk", flat=True).distinct())
+    Upload.objects.filter(pk__in=ids).delete()
+    list(SourceFile.objects.select_for_update(no_key=True).filter(pk__in=sources).order_by("pk").values_list("pk"))
+    SourceFile.objects.filter(pk__in=sources, uploads=None, submissions=None).delete()
+    return len(ids)

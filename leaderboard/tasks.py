@@ -15,4 +15,4 @@ def reap() -> None:
     """Bring back what was lost. Sent by beat every ``PKB_REAPER_SECONDS``."""
     reaped = reaping.reap()
     if reaped != reaping.Reaped():
-        log.info("reaped", expired=reaped.expired, resent=reaped.resent)
+        log.info("reaped", expired=reaped.expired, resent=reaped.resent, forgotten=reaped.forgotten)

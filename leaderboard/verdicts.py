@@ -10,7 +10,6 @@ from leaderboard.models import (
     Artifact,
     ArtifactKind,
     Attempt,
-    QuotaEntry,
     Review,
     Standing,
     Verdict,
@@ -78,15 +77,3 @@ def hold_if_suspicious(verdict: Verdict) -> None:
     """Open a review for a verdict that a person must look at before it is final."""
     if verdict.standing == Standing.HELD:
         Review.objects.create(verdict=verdict, reason=verdict.message)
-
-
-def charge(verdict: Verdict) -> None:
-    """Charge the evaluation's seconds to the team. Failures of ours are free."""
-    if verdict.code != Code.HARNESS_FAILURE:
-        QuotaEntry.objects.create(
-            team=verdict.evaluation.run.team,
-            target=verdict.evaluation.target,
-            attempt=verdict.attempt,
-            seconds=verdict.seconds,
-            reason=f"evaluation: {verdict.code}",
-        )

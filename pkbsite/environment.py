@@ -55,7 +55,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("PKB_QUOTA_SECONDS", "count", "200000", "Evaluation seconds of a team per target and window; 0: no limit."),
     Setting("PKB_QUOTA_WINDOW_SECONDS", "number", "604800", "The rolling window of the quota."),
     Setting("PKB_SINGLE_SHOT_RUNS", "count", "3", "Single-shot runs of a model per calendar month; 0: no limit."),
-    Setting("PKB_PREVIEW_SECONDS", "number", "604800", "How long an upload that is not confirmed is kept."),
+    Setting("PKB_PREVIEW_SECONDS", "number", "1209600", "How long an upload that is not confirmed is kept."),
     Setting(
         "PKB_ONLY_DEMONSTRATION",
         "flag",

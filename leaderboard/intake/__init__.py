@@ -3,9 +3,19 @@
 ``preview`` stores what was sent with one finding a file; ``confirm`` makes it a run. Every finding has a sentence.
 """
 
-from leaderboard.intake.confirming import Declaration, IntakeError, confirm
+from leaderboard.intake.confirming import Declaration, IntakeError, LimitReached, confirm
 from leaderboard.intake.findings import Finding, Status
 from leaderboard.intake.previewing import missing_problems, preview
 from leaderboard.intake.reading import Sent
 
-__all__ = ["Declaration", "Finding", "IntakeError", "Sent", "Status", "confirm", "missing_problems", "preview"]
+__all__ = [
+    "Declaration",
+    "Finding",
+    "IntakeError",
+    "LimitReached",
+    "Sent",
+    "Status",
+    "confirm",
+    "missing_problems",
+    "preview",
+]

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from evaluator.contract import PROTOCOL_VERSION
-from leaderboard import audit, lifecycle
+from leaderboard import audit, lifecycle, quotas
 from leaderboard.intake.findings import Status
 from leaderboard.models import (
     Evaluation,
@@ -40,6 +40,14 @@ class IntakeError(Exception):
         self.code = code
 
 
+class LimitReached(IntakeError):
+    """The team or the model has used up what it may use. ``retry_at``: when it would be taken; None: never as it is."""
+
+    def __init__(self, refusal: quotas.Refusal) -> None:
+        super().__init__(refusal.code, refusal.sentence)
+        self.retry_at = refusal.retry_at
+
+
 @dataclass(frozen=True)
 class Declaration:
     """What the team says of its files. ``targets``: at least one, each able to judge ``precision``."""
@@ -66,16 +74,18 @@ def confirm(upload: Upload, declaration: Declaration, *, user: User, suite: Suit
     """The run that the upload becomes, with its submissions, evaluations and queued attempts.
 
     A second call returns the run of the first and makes nothing. Raises ``IntakeError`` if the declaration does not
-    fit the user, the targets or the files; then nothing is stored and the upload stays as it was.
+    fit the user, the targets or the files, and ``LimitReached`` if the team may not use so much now; then nothing is
+    stored and the upload stays as it was.
     """
     now = timezone.now()
     claimed = Upload.objects.filter(pk=upload.pk, state=UploadState.PREVIEWED).update(
         state=UploadState.CONFIRMED, confirmed_at=now
     )
     if not claimed:
-        return Run.objects.get(upload=upload)
+        return _run_of(upload)
     accepted = [f for f in upload.findings if f["status"] == Status.ACCEPTED]
     _check(upload, declaration, accepted, user)
+    _check_limits(declaration, len(accepted), now)
     run = _make_run(upload, declaration, user, now)
     problems = {p.number: p for p in Problem.objects.filter(number__in={f["problem"] for f in accepted})}
     submissions = Submission.objects.bulk_create(
@@ -89,7 +99,7 @@ def confirm(upload: Upload, declaration: Declaration, *, user: User, suite: Suit
         )
         for finding in accepted
     )
-    for target in declaration.targets:
+    for target in sorted(declaration.targets, key=lambda target: target.pk):  # one order of locks for everybody
         evaluation = Evaluation.objects.create(
             run=run, target=target, suite=suite, protocol_version=PROTOCOL_VERSION, created_at=now
         )
@@ -119,6 +129,20 @@ def _check(upload: Upload, declaration: Declaration, accepted: Sequence[dict[str
             sentence = f"The target {target} does not evaluate {declaration.precision}; it offers {offered}."
             raise IntakeError("precision_not_offered", sentence)
     _check_track(declaration.track, accepted)
+
+
+def _check_limits(declaration: Declaration, files: int, now: datetime) -> None:
+    refusal = quotas.check_seconds(declaration.team, declaration.targets, files, at=now)
+    refusal = refusal or quotas.check_single_shot(declaration.model, declaration.track, at=now)
+    if refusal is not None:
+        raise LimitReached(refusal)
+
+
+def _run_of(upload: Upload) -> Run:
+    run = Run.objects.filter(upload=upload).first()
+    if run is None:
+        raise IntakeError("upload_gone", "This upload was not confirmed in time and is gone. Send the files again.")
+    return run
 
 
 def _check_track(track: str, accepted: Sequence[dict[str, object]]) -> None:

@@ -43,6 +43,8 @@ def preview(user: User, files: Iterable[Sent], *, suite: Suite) -> Upload:
             for sha256, text in texts.items()
             if sha256 in accepted
         ]
+        # Held, so that the reaper does not remove one of them as belonging to nothing just now.
+        list(SourceFile.objects.select_for_update(no_key=True).filter(pk__in=accepted).order_by("pk").values_list("pk"))
         SourceFile.objects.bulk_create(kept, ignore_conflicts=True)
         upload.sources.set(accepted)
         audit.write("preview upload", upload, actor=user, accepted=len(accepted), findings=len(findings))

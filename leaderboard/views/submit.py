@@ -7,6 +7,7 @@ from uuid import UUID
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.http import http_date
 from django.views.decorators.http import require_http_methods
 
 from leaderboard import intake
@@ -18,7 +19,7 @@ from leaderboard.pages import models
 from leaderboard.pages import preview as reading
 from problems.models import Suite
 
-UNPROCESSABLE = 422
+UNPROCESSABLE, TOO_MANY = 422, 429
 
 
 @login_required
@@ -49,19 +50,21 @@ def preview(request: HttpRequest, upload_id: UUID) -> HttpResponse:
     if suite is None:
         return redirect("submit")
     form = DeclarationForm(posted(request), user=request.user, initial=reading.first_guess(upload))
+    limit: intake.LimitReached | None = None
     if form.is_valid():
         try:
             run = intake.confirm(upload, form.declaration(), user=request.user, suite=suite)
         except intake.IntakeError as error:
             form.add_error(None, str(error))
+            limit = error if isinstance(error, intake.LimitReached) else None
         else:
             return redirect("run", run.public_id)
-    return render(
-        request,
-        "leaderboard/preview.html",
-        _preview_context(request, upload, suite, form),
-        status=UNPROCESSABLE if form.errors else 200,
-    )
+    response = render(request, "leaderboard/preview.html", _preview_context(request, upload, suite, form))
+    if form.errors:
+        response.status_code = TOO_MANY if limit else UNPROCESSABLE
+    if limit and limit.retry_at:
+        response.headers["Retry-After"] = http_date(limit.retry_at.timestamp())
+    return response
 
 
 def _preview_context(request: HttpRequest, upload: Upload, suite: Suite, form: DeclarationForm) -> dict[str, object]:
