@@ -52,11 +52,15 @@ class Answer(_Message):
 
 
 class Done(_Message):
-    """A call has returned; ``output`` describes its structure and is parsed by ``parse_structure``."""
+    """A call has returned; ``output`` describes its structure and is parsed by ``parse_structure``.
+
+    ``seconds``: how long the rank says it took. On a CPU nothing rests on that, see ``judge.crosscheck``.
+    """
 
     kind: Literal["done"] = Field(alias="is")
     nonce: Nonce
     output: dict[str, Any]
+    seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = None
 
 
 class Error(_Message):

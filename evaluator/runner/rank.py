@@ -17,6 +17,7 @@ import os
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ from .wire import BadFrame, receive, send
 
 M_PERTURB = -6  # mallopt(3): fill allocated memory with a pattern
 MAX_TRACEBACK = 8_000
+_clock = time.perf_counter  # taken before any submission is imported, so that a later change of it does not reach here
 PATIENCE = datetime.timedelta(hours=2)  # longer than any evaluation: the judge, not the backend, ends a wait
 
 
@@ -81,6 +83,7 @@ class Rank:
         module: ModuleType | None = None
         solution: Callable[..., Any] | None = None
         arguments: list[Any] = []
+        stock: list[list[Any]] = []
         replaced: list[Any] = []
         output: Any = None
         while (message := receive(self.channel)) is not None:
@@ -104,15 +107,33 @@ class Rank:
                         answer = {"is": "ready"}
                     case "prepare":
                         output = None
-                        arguments = [build(node, self.source, self.groups) for node in message["arguments"]]
+                        arguments = self.arguments(message["arguments"])
                         replaced = [a for a, n in zip(arguments, message["arguments"], strict=True) if "replaced" in n]
                         gc.collect()
                         self.mallopt(M_PERTURB, message["perturb"])
                         answer = {"is": "prepared"}
                     case "call":
                         assert solution is not None
+                        began = _clock()
                         output = solution(*arguments)
-                        answer = {"is": "done", "output": self.deliver(output, replaced)}
+                        own = _clock() - began
+                        answer = {"is": "done", "output": self.deliver(output, replaced), "seconds": own}
+                    case "nothing":
+                        began = _clock()
+                        answer = {"is": "done", "output": {"t": "value", "v": None}, "seconds": _clock() - began}
+                    case "stock":
+                        output, replaced = None, []
+                        stock = [*(stock if message["more"] else []), self.arguments(message["arguments"])]
+                        answer = {"is": "prepared"}
+                    case "train":
+                        assert solution is not None
+                        began = _clock()
+                        for index in range(message["calls"]):
+                            arguments = stock[index % len(stock)]
+                            output = solution(*arguments)
+                        own = _clock() - began
+                        replaced = [arguments[place] for place in message["replaced"]]
+                        answer = {"is": "done", "output": self.deliver(output, replaced), "seconds": own}
                     case "again":
                         answer = {"is": "done", "output": self.deliver(output, replaced)}
                     case other:
@@ -126,6 +147,10 @@ class Rank:
             except BadFrame:
                 large = {"t": "other", "words": "a structure too large to describe"}
                 send(self.channel, {"is": "done", "output": large, "nonce": nonce})
+
+    def arguments(self, nodes: list[dict[str, Any]]) -> list[Any]:
+        """The arguments that the nodes describe."""
+        return [build(node, self.source, self.groups) for node in nodes]
 
     def deliver(self, output: Any, replaced: list[Any]) -> dict[str, Any]:
         """Copies and describes the output, and behind it the lists whose entries a problem lets be replaced."""
