@@ -3,54 +3,69 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
 
 from evaluator.contract import Code, Decision
-from leaderboard import scoring
-from leaderboard.models import Evaluation, EvaluationScore, Standing, Track, TypeScore, Verdict
-from leaderboard.scoring import Outcome, TypeFigures
-from problems.models import Problem
+from leaderboard import scoring, versions
+from leaderboard.models import Evaluation, EvaluationScore, EvaluationState, Standing, Track, TypeScore, Verdict
+from leaderboard.scoring import Outcome, ProblemOutcome, TypeFigures
+from problems.models import Problem, Suite
 
 Types = dict[int, list[str]]
 """Problem number -> its types, primary first, for every problem of a suite."""
+Samples = dict[int, tuple[int, int, int]]
+"""Problem number -> files judged, of these correct, of these faster."""
 
 
 def materialise(evaluation: Evaluation) -> EvaluationScore:
     """Recompute and store the evaluation's rows. Call in the transaction in which a verdict of it lands.
 
-    Five queries and one more for each row of types, whatever the number of verdicts.
+    The number of queries does not depend on the number of verdicts. Boards show complete evaluations alone, so only
+    those change their version.
     """
     figures, types = compute(evaluation)
     with transaction.atomic():
         score, _ = EvaluationScore.objects.update_or_create(evaluation=evaluation, defaults=figures)
         score.types.all().delete()
         TypeScore.objects.bulk_create(TypeScore(score=score, **row) for row in types)
+        complete = Evaluation.objects.filter(pk=evaluation.pk, state=EvaluationState.COMPLETED).exists()
+        versions.bump(*([versions.BOARD] if complete else []), versions.VERDICTS)
     return score
 
 
 def compute(evaluation: Evaluation) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What the rows of the evaluation must hold: fields of its ``EvaluationScore``, fields of each ``TypeScore``."""
-    types = _types_of(evaluation)
+    types = types_of(evaluation.suite)
     verdicts = list(
         Verdict.objects.filter(evaluation=evaluation, submission__problem__number__in=types)
         .select_related("submission__problem")
         .order_by("submission__problem__number", "submission__sample", "submission__step")
     )
-    track = evaluation.run.track
+    return compute_from(verdicts, types, track=evaluation.run.track, submissions=evaluation.run.submissions.count())
+
+
+def compute_from(
+    verdicts: Sequence[Verdict], types: Types, *, track: str, submissions: int
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """``compute`` without the database: from verdicts with their problems, in order of problem, sample and step."""
     chosen = _one_per_problem(verdicts, track)
-    outcomes = [outcome_of(verdict) for verdict in chosen]
+    samples = _samples(verdicts)
+    vector = {v.submission.problem.number: _problem_outcome(v, samples) for v in chosen}
+    outcomes = [parts.outcome(problem) for problem, parts in vector.items()]
     figures = {
         **_headline(outcomes, len(types)),
-        **_compatible(chosen),
-        **(_samples(verdicts, len(types)) if track == Track.MULTI_SAMPLE else {"pass_at_k": {}, "fast_1_at_k": {}}),
-        "submissions": evaluation.run.submissions.count(),
+        **_compatible(vector),
+        **_at_k(samples if track == Track.MULTI_SAMPLE else {}, len(types)),
+        "submissions": submissions,
         "judged": sum(v.code != Code.HARNESS_FAILURE for v in verdicts),
         "unjudged": sum(v.code == Code.HARNESS_FAILURE for v in verdicts),
         "failures": dict(sorted(Counter(v.code for v in verdicts if v.code != Code.CORRECT).items())),
-        "outcomes": {str(v.submission.problem.number): [v.code, v.decision, v.speedup, counts(v)] for v in chosen},
+        "outcomes": {str(problem): list(parts) for problem, parts in vector.items()},
+        "solved_bits": f"{scoring.to_bits(o.problem for o in outcomes if o.correct):x}",
+        "gains": scoring.gains_of(outcomes),
         "scoring_version": scoring.SCORING_VERSION,
     }
     return figures, _type_rows(outcomes, types)
@@ -74,8 +89,9 @@ def outcome_of(verdict: Verdict) -> Outcome:
     )
 
 
-def _types_of(evaluation: Evaluation) -> Types:
-    problems = Problem.objects.in_suite(evaluation.suite)
+def types_of(suite: Suite) -> Types:
+    """Types of the problems of ``suite``."""
+    problems = Problem.objects.in_suite(suite)
     return {problem.number: problem.types for problem in problems}
 
 
@@ -117,10 +133,29 @@ def _headline(outcomes: Sequence[Outcome], n: int) -> dict[str, Any]:
     }
 
 
-def _compatible(chosen: Sequence[Verdict]) -> dict[str, Any]:
-    """By the public benchmark's rule. What does not count by ours for its standing does not count here either."""
-    correct = [v for v in chosen if v.compatible_correct and v.standing == Standing.COUNTED]
-    ratios = [v.compatible_speedup for v in correct if v.compatible_speedup]
+def _problem_outcome(verdict: Verdict, samples: Samples) -> ProblemOutcome:
+    """The parts that are stored. By the public rule, too, nothing counts that does not count for its standing."""
+    counted = verdict.standing == Standing.COUNTED
+    total, correct, faster = samples.get(verdict.submission.problem.number, (0, 0, 0))
+    return ProblemOutcome(
+        code=verdict.code,
+        decision=verdict.decision,
+        speedup=verdict.speedup,
+        counts=counts(verdict),
+        low=verdict.speedup_low,
+        utilisation=verdict.utilisation,
+        compatible_correct=counted and bool(verdict.compatible_correct),
+        compatible_speedup=verdict.compatible_speedup,
+        samples=total,
+        correct_samples=correct,
+        faster_samples=faster,
+        standing=verdict.standing,
+    )
+
+
+def _compatible(vector: Mapping[int, ProblemOutcome]) -> dict[str, Any]:
+    correct = [parts for parts in vector.values() if parts.compatible_correct]
+    ratios = [parts.compatible_speedup for parts in correct if parts.compatible_speedup]
     return {
         "compatible_correct": len(correct),
         "compatible_faster": sum(ratio > 1 for ratio in ratios),
@@ -128,24 +163,26 @@ def _compatible(chosen: Sequence[Verdict]) -> dict[str, Any]:
     }
 
 
-def _samples(verdicts: Sequence[Verdict], n: int) -> dict[str, Any]:
-    """pass@k and fast_1@k over all n problems. Files that we failed to judge are no samples."""
-    total: Counter[int] = Counter()
-    correct: Counter[int] = Counter()
-    faster: Counter[int] = Counter()
+def _samples(verdicts: Sequence[Verdict]) -> Samples:
+    """Files, correct ones and faster ones of each problem. Files that we failed to judge are no samples."""
+    found: Samples = {}
     for verdict in verdicts:
         if verdict.code != Code.HARNESS_FAILURE:
             outcome = outcome_of(verdict)
-            total[outcome.problem] += 1
-            correct[outcome.problem] += outcome.correct
-            faster[outcome.problem] += outcome.faster
-    levels = scoring.levels(list(total.values()), n)
+            total, correct, faster = found.get(outcome.problem, (0, 0, 0))
+            found[outcome.problem] = (total + 1, correct + outcome.correct, faster + outcome.faster)
+    return found
 
-    def curve(good: Counter[int]) -> dict[str, float]:
-        pairs = [(samples, good[problem]) for problem, samples in total.items()]
+
+def _at_k(samples: Samples, n: int) -> dict[str, Any]:
+    """pass@k and fast_1@k over all n problems."""
+    levels = scoring.levels([total for total, _, _ in samples.values()], n)
+
+    def curve(good: int) -> dict[str, float]:
+        pairs = [(counts[0], counts[good]) for counts in samples.values()]
         return {str(k): scoring.mean_pass_at_k(pairs, k, n) for k in levels}
 
-    return {"pass_at_k": curve(correct), "fast_1_at_k": curve(faster)}
+    return {"pass_at_k": curve(1), "fast_1_at_k": curve(2)}
 
 
 def _type_rows(outcomes: Sequence[Outcome], types: Types) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from leaderboard.models import (
     Attempt,
     Evaluation,
     EvaluationScore,
+    ScoreVersion,
     Target,
     TypeScore,
     Verdict,
@@ -129,3 +130,8 @@ class EvaluationScoreAdmin(Record):
     list_select_related = ("evaluation__run__model", "evaluation__target")
     search_fields = ("evaluation__public_id", "evaluation__run__public_id", "evaluation__run__model__name")
     inlines = (TypeScoreInline,)
+
+
+@admin.register(ScoreVersion)
+class ScoreVersionAdmin(Record):
+    list_display = ("name", "token", "changed_at")

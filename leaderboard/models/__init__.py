@@ -34,7 +34,7 @@ from leaderboard.models.runs import (
     UploadState,
     Visibility,
 )
-from leaderboard.models.scores import EvaluationScore, TypeScore
+from leaderboard.models.scores import EvaluationScore, ScoreVersion, TypeScore
 from leaderboard.models.targets import Target, Worker, WorkerState
 from leaderboard.models.teams import Invitation, Membership, QuotaEntry, Role, Team
 
@@ -69,6 +69,7 @@ __all__ = [
     "Run",
     "RunState",
     "Scope",
+    "ScoreVersion",
     "SourceFile",
     "SourceVisibility",
     "Standing",

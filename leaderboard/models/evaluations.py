@@ -47,7 +47,10 @@ class Evaluation(models.Model):
             models.UniqueConstraint(fields=("run", "target", "campaign"), name="evaluation_once_per_campaign"),
             known("state", EvaluationState, "evaluation_state_known"),
         )
-        indexes = (models.Index(fields=("target", "state", "-created_at"), name="evaluation_by_target"),)
+        indexes = (
+            models.Index(fields=("target", "state", "-created_at"), name="evaluation_by_target"),
+            models.Index(fields=("target", "suite", "-finished_at"), name="evaluation_by_end"),
+        )
 
     def __str__(self) -> str:
         return f"{self.public_id} {self.run} on {self.target}"

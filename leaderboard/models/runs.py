@@ -150,6 +150,9 @@ class Run(models.Model):
             models.Index(fields=("state", "visibility", "-created_at"), name="run_public"),
             models.Index(fields=("model", "-created_at"), name="run_by_model"),
             models.Index(fields=("team", "-created_at"), name="run_by_team"),
+            models.Index(
+                fields=("-embargo_until",), condition=Q(visibility=Visibility.EMBARGOED), name="run_by_end_of_embargo"
+            ),
         )
 
     def __str__(self) -> str:

@@ -10,6 +10,7 @@ from django.db.models import F, Q
 from leaderboard.models.choices import at_least_zero
 from leaderboard.models.evaluations import Evaluation, EvaluationState
 from leaderboard.models.runs import RunState, seen_by
+from leaderboard.scoring import ProblemOutcome, read_vector
 from problems.models import Type
 
 
@@ -76,9 +77,12 @@ class EvaluationScore(Figures):
     compatible_faster = models.PositiveIntegerField(help_text="Correct and ratio above 1 by that rule.")
     compatible_speedup = models.FloatField(null=True, help_text="Geomean over those correct by that rule.")
     outcomes = models.JSONField(
-        default=dict,
-        help_text="{problem number: [code, decision, speedup or null, counts as correct]}, for cells and paired tests.",
+        default=dict, help_text="{problem number: the parts of a scoring.ProblemOutcome in their order}"
     )
+    solved_bits = models.TextField(
+        default="0", help_text="Problems that count as correct, in hexadecimal: bit k is problem k."
+    )
+    gains = models.JSONField(default=dict, help_text="{problem number: speedup} where faster.")
     failures = models.JSONField(default=dict, help_text="{code: number of files}")
     scoring_version = models.CharField(max_length=20)
     updated_at = models.DateTimeField(auto_now=True)
@@ -97,9 +101,14 @@ class EvaluationScore(Figures):
         return f"{self.evaluation}: {self.correct}/{self.problems}"
 
     @property
-    def solved(self) -> frozenset[int]:
-        """Numbers of the problems that count as correct, for paired tests."""
-        return frozenset(int(number) for number, outcome in self.outcomes.items() if outcome[3])
+    def solved(self) -> int:
+        """The problems that count as correct, as bits, for paired tests."""
+        return int(self.solved_bits, 16)
+
+    @property
+    def vector(self) -> dict[int, ProblemOutcome]:
+        """The outcome of each answered problem, by its number."""
+        return read_vector(self.outcomes)
 
 
 class TypeScore(Figures):
@@ -119,3 +128,21 @@ class TypeScore(Figures):
 
     def __str__(self) -> str:
         return f"{self.score} {self.type}"
+
+
+class ScoreVersion(models.Model):
+    """Says whether what pages show has changed. ``token`` is random: it never repeats, not even after a restore.
+
+    Written in the transaction of the change, by ``leaderboard.versions`` alone.
+    """
+
+    class Name(models.TextChoices):
+        BOARD = "board", "Rows of the leaderboards"
+        VERDICTS = "verdicts", "All verdicts"
+
+    name = models.CharField(max_length=20, choices=Name, unique=True)
+    token = models.CharField(max_length=32)
+    changed_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.token}"

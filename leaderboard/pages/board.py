@@ -13,11 +13,10 @@ from typing import Any
 from django.contrib.auth.models import AnonymousUser
 from django.db.models import QuerySet
 
-from evaluator.contract import Code
 from leaderboard.charts import TypeShare
 from leaderboard.models import EvaluationScore, PublishedResult, PublishedResultKind, Target, TypeScore
 from leaderboard.pages import types
-from leaderboard.scoring import Contender, Place, rank, wilson
+from leaderboard.scoring import Contender, Place, rank, to_bits, wilson
 from problems.models import Problem
 
 
@@ -96,9 +95,7 @@ def default_target() -> Target | None:
 def rows(scores: QuerySet[EvaluationScore], *, type_slug: str = "", sort: str = "rank") -> list[Row]:
     """The ranked rows of ``scores``; rank, range and figures are those of the type if one is given."""
     found = [_row(score, type_slug) for score in scores.with_rows().defer("fast_p", "pass_at_k", "fast_1_at_k")]
-    of_type = (
-        frozenset(Problem.objects.filter(type=type_slug).values_list("number", flat=True)) if type_slug else frozenset()
-    )
+    of_type = to_bits(Problem.objects.filter(type=type_slug).values_list("number", flat=True)) if type_slug else 0
     places = {place.key: place for place in rank([_contender(row, type_slug, of_type) for row in found])}
     placed = [Row(row.score, row.shown, row.shares, places[row.score.pk]) for row in found]
     placed.sort(key=lambda row: (SORTS["rank"](row), row.run.created_at, row.score.pk))
@@ -138,13 +135,13 @@ def _shown(score: EvaluationScore, by_type: list[TypeScore], type_slug: str) -> 
     )
 
 
-def _contender(row: Row, type_slug: str, of_type: frozenset[int]) -> Contender:
-    solved = frozenset(int(number) for number, (code, *_) in row.score.outcomes.items() if code == Code.CORRECT)
+def _contender(row: Row, type_slug: str, of_type: int) -> Contender:
+    solved = row.score.solved
     return Contender(
         key=row.score.pk,
         correctness_rate=row.shown.rate,
         fast_1=row.shown.fast_1,
         speedup=row.shown.speedup,
-        correct=solved & of_type if type_slug else solved,
+        solved=solved & of_type if type_slug else solved,
         since=row.run.created_at.timestamp(),
     )

@@ -28,9 +28,9 @@ def heads() -> list[tuple[str, str]]:
     return [(LETTERS[value], label) for value, label in Type.choices]
 
 
-def shares(rows: Iterable[TypeScore]) -> list[TypeShare]:
-    """One share a type, in order, from the rows of the primary view; types without a row have no problem."""
-    by_type = {row.type: row for row in rows if row.view == TypeScore.View.PRIMARY}
+def shares(rows: Iterable[TypeScore], view: str = TypeScore.View.PRIMARY) -> list[TypeShare]:
+    """One share a type, in order, from the rows of the view; types without a row have no problem."""
+    by_type = {row.type: row for row in rows if row.view == view}
     return [_share(value, label, by_type.get(value)) for value, label in Type.choices]
 
 

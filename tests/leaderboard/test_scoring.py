@@ -123,7 +123,7 @@ def test_faster_needs_a_correct_timed_answer() -> None:
 
 
 def contender(key: str, correct: set[int], fast_1: float = 0.0, since: float = 0.0) -> Contender:
-    return Contender(key, len(correct) / 20, fast_1, 1.0, frozenset(correct), since)
+    return Contender(key, len(correct) / 20, fast_1, 1.0, scoring.to_bits(correct), since)
 
 
 def test_order_is_correctness_then_fast_1_and_equal_rows_share_a_rank() -> None:
