@@ -24,7 +24,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from evaluator.contract import Claim, Code, Progress, Report
-from leaderboard import audit, broker, dispatch, quotas, scores, turns, verdicts
+from leaderboard import audit, broker, dispatch, quotas, scores, turns, verdicts, versions
 from leaderboard.models import (
     ACTIVE_STATES,
     Attempt,
@@ -188,6 +188,7 @@ def reinstate_run(run: Run, actor: User, *, reason: str) -> bool:
     changed = Run.objects.filter(pk=run.pk, state=RunState.DISQUALIFIED).update(state=RunState.ACTIVE, state_reason="")
     if changed:
         audit.write("reinstate run", run, actor=actor, reason=reason)
+        versions.bump()
     return bool(changed)
 
 
@@ -313,6 +314,7 @@ def _leave_board(run: Run, state: RunState, action: str, actor: User, reason: st
     if changed:
         audit.write(action, run, actor=actor, reason=reason)
         _cancel_evaluations(run.evaluations.all(), actor, reason or f"the run was {state}")
+        versions.bump()
     return bool(changed)
 
 
