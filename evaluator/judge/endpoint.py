@@ -28,6 +28,8 @@ class Endpoint:
     log_tail: bytearray = field(default_factory=bytearray)
     dump_text: bytearray = field(default_factory=bytearray)
     packet: bytes | None = None
+    arrived: float = 0.0
+    """When the packet came, by time.perf_counter."""
     error: Error | None = None
     status: int | None = None
     closed: bool = False

@@ -62,6 +62,10 @@ class Call:
 
     seconds: float
     outputs: tuple[Node, ...]
+    claimed: float | None = None
+    """The longest time that a rank says it took."""
+    skew: float = 0.0
+    """From the first rank's answer to the last one's, by the judge's clock."""
 
 
 class Launch:
@@ -167,6 +171,31 @@ class Launch:
             encoded.write(end.source, start)
         return self._timed({"do": "call"}, seconds, phase)
 
+    def nothing(self, seconds: float, phase: Phase) -> Call:
+        """A call in which no rank does anything: what the way there and back takes."""
+        return self._timed({"do": "nothing"}, seconds, phase)
+
+    def stock(self, sets: Sequence[Sequence[Encoded]], starts: Sequence[int], seconds: float, phase: Phase) -> None:
+        """Lets the ranks build several sets of arguments, each over its own slot; their bytes come when all stand."""
+        for number, (arguments, start) in enumerate(zip(sets, starts, strict=True)):
+            nonce = secrets.token_hex(8)
+            for end, encoded in zip(self.ends, arguments, strict=True):
+                message = {"do": "stock", "more": number > 0, "arguments": encoded.placed(start)}
+                self._tell(end, {**message, "nonce": nonce})
+            self.thaw()
+            self._exchange("prepared", nonce, seconds, phase)
+        self.freeze()
+        for arguments, start in zip(sets, starts, strict=True):
+            for end, encoded in zip(self.ends, arguments, strict=True):
+                encoded.write(end.source, start)
+
+    def train(self, calls: int, replaced: Sequence[int], seconds: float, phase: Phase) -> Call:
+        """That many calls back to back on the stocked sets in turn; the last one's output is delivered.
+
+        ``replaced``: places of the arguments that are delivered behind it.
+        """
+        return self._timed({"do": "train", "calls": calls, "replaced": list(replaced)}, seconds, phase)
+
     def read_again(self, seconds: float, phase: Phase) -> Call:
         """Lets the job run for SETTLE_SECONDS, then has the outputs of the last call delivered once more."""
         self.thaw()
@@ -184,7 +213,7 @@ class Launch:
         self.thaw()
         ended = self._exchange("done", nonce, seconds, phase, freeze=True)
         self.scheduled += ended - started
-        outputs = []
+        outputs, claims = [], []
         for end in self.ends:
             done = self._parsed(end, nonce, phase)
             assert isinstance(done, Done)
@@ -192,7 +221,10 @@ class Launch:
                 outputs.append(parse_structure(done.output, end.target.size))
             except BadFrame as error:
                 raise Trouble(self, "protocol", phase, first=end.rank, detail=str(error)) from error
-        return Call(ended - started, tuple(outputs))
+            claims.append(done.seconds)
+        arrived = [end.arrived for end in self.ends]
+        claimed = None if None in claims else max(c for c in claims if c is not None)
+        return Call(ended - started, tuple(outputs), claimed, max(arrived) - min(arrived))
 
     def logs(self) -> list[str]:
         """The end of what every rank has printed."""
@@ -268,6 +300,7 @@ class Launch:
             self._selector.unregister(end.channel)
             raise Trouble(self, "failed", phase, first=end.rank)
         end.packet = packet
+        end.arrived = time.perf_counter()
 
     def _parsed(self, end: Endpoint, nonce: str, phase: Phase) -> Answer | Done:
         """The rank's packet as an answer to ``nonce``. Raises Trouble for an error or anything unexpected."""
