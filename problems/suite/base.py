@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -37,6 +37,10 @@ TYPES = (
     "embedding",
     "graph",
 )
+
+
+RUN_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+"""Dtypes that a run may ask for."""
 
 
 @dataclass(frozen=True)
@@ -268,7 +272,8 @@ class Problem:
     waivers: Mapping[str, str] = field(default_factory=dict)
     """Rows of ``check`` that this problem cannot meet with margin 3 -> reviewed reason. A key is the row's name
     ("lower_precision"), or with run dtype ("lower_precision/bf16") or world size ("missing_rank/fp32/2") behind it."""
-    run_dtypes: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16, torch.float32)
+    run_dtypes: tuple[torch.dtype, ...] = RUN_DTYPES
+    """Run dtypes that the inputs follow; in a run of any other precision they have the first of these."""
     check_sizes: Mapping[str, int] = field(default_factory=dict)
     """Shape in ``check``: small, but with enough elements for stable statistics. Empty: ``cpu_sizes``."""
     replicated: tuple[str, ...] = ()
@@ -279,6 +284,9 @@ class Problem:
     """Paths ("output.2", "output.metrics") of outputs that depend on the own rank's inputs alone."""
     permutable: bool = False
     """True if renumbering the ranks only renumbers the outputs, up to rounding: ``check`` then tries another order."""
+    linear: tuple[str, ...] = ()
+    """Tensor arguments whose common factor is a factor of every output: multiplied by a power of two on all ranks, they
+    multiply all outputs by it. Empty where there are none, or none that are worth a probe."""
     blank: Callable[[Args], Args] | None = None
     """The arguments of a rank that contributes nothing; None: every float tensor zero, the rest as it is."""
     skip_draw: Callable[[Case], bool] = lambda case: False
@@ -291,27 +299,31 @@ class Problem:
         if unknown:
             raise ValueError(f"problem {self.id}: unknown type {sorted(unknown)}")
 
+    def dtype_of_run(self, precision: torch.dtype) -> torch.dtype:
+        """Dtype in which the problem is posed and judged in a run of that precision: its own where it has no other."""
+        return precision if precision in self.run_dtypes else self.run_dtypes[0]
+
     def public_case(self, *, world_size: int, dtype: torch.dtype, device: str) -> Case:
-        """The case that is timed; ``device`` "cpu" or "cuda" picks the shape."""
+        """The case that is timed; ``dtype`` is the run's, ``device`` "cpu" or "cuda" picks the shape."""
         sizes = self.cpu_sizes if device == "cpu" else self.gpu_sizes
-        return Case("public", world_size, dtype, sizes, property="public shape")
+        return Case("public", world_size, self.dtype_of_run(dtype), sizes, property="public shape")
 
     def cases(self, *, world_size: int, dtype: torch.dtype, device: str, secret: torch.Generator) -> list[Case]:
         """Public, hidden, stress and structured cases of one evaluation, in the order in which they are tried."""
         public = self.public_case(world_size=world_size, dtype=dtype, device=device)
-        hidden = self.hidden_sizes(public.sizes, secret)
-        cases = [public, Case("hidden", world_size, dtype, hidden, kind="hidden", property=self.hidden_property)]
+        sizes = self.hidden_sizes(public.sizes, secret)
+        cases = [public, replace(public, name="hidden", sizes=sizes, kind="hidden", property=self.hidden_property)]
         for draw, sentence in self.draws.items():
             kind, _, what = sentence.partition(": ")
-            cases.append(Case(draw, world_size, dtype, public.sizes, draw, kind, what))
+            cases.append(replace(public, name=draw, draw=draw, kind=kind, property=what))
         return [case for case in cases if not self.skip_draw(case)]
 
     def check_case(self, *, world_size: int, dtype: torch.dtype, draw: str = "normal") -> Case:
         """A case of the small shape on which ``check`` proves the problem."""
-        return Case(draw, world_size, dtype, self.check_sizes or self.cpu_sizes, draw)
+        return Case(draw, world_size, self.dtype_of_run(dtype), self.check_sizes or self.cpu_sizes, draw)
 
     def tolerance(self, dtype: torch.dtype) -> Tolerance:
-        """Calibrated tolerance for that run dtype, for ``Close`` without its own; evidence: calibration.json."""
+        """Calibrated tolerance for cases of that dtype, for ``Close`` without its own; evidence: calibration.json."""
         return self.tolerances.get(dtype, DEFAULT_TOLERANCES[dtype])
 
 

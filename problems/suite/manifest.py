@@ -14,7 +14,21 @@ from typing import Any
 
 import torch
 
-from problems.suite.base import Args, Case, Close, Exact, Expected, Free, Group, Leaf, Problem, RankCost, Rng, Rule
+from problems.suite.base import (
+    RUN_DTYPES,
+    Args,
+    Case,
+    Close,
+    Exact,
+    Expected,
+    Free,
+    Group,
+    Leaf,
+    Problem,
+    RankCost,
+    Rng,
+    Rule,
+)
 from problems.suite.costs import dtype_name
 from problems.suite.reference import reference_source, signature_text
 from problems.suite.registry import SUITE, SUITE_VERSION, all_problems, calibration, digest, entries
@@ -54,6 +68,7 @@ def describe(problem: Problem) -> dict[str, Any]:
         "sizes": {"gpu": dict(problem.gpu_sizes), "cpu": dict(problem.cpu_sizes)},
         "world_sizes": _world_sizes(problem),
         "run_dtypes": [dtype_name(dtype) for dtype in problem.run_dtypes],
+        "dtype_of_run": {dtype_name(run): dtype_name(problem.dtype_of_run(run)) for run in RUN_DTYPES},
         "tolerances": {dtype_name(dtype): _tolerance(problem, dtype) for dtype in problem.run_dtypes},
         "costs": _costs(problem),
         "calibration": _summary(problem),

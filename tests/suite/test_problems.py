@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from problems.suite import golden, registry
+from problems.suite import golden, registry, trees
 from problems.suite.base import Group, Rng
 from problems.suite.check import distinctness, prove, trial
 from problems.suite.ranks import Ranks
@@ -102,6 +102,19 @@ def test_hidden_shapes_vary(entry: registry.Entry) -> None:
     drawn = [problem.hidden_sizes(problem.gpu_sizes, torch.Generator().manual_seed(seed)) for seed in range(8)]
     assert len({tuple(sizes.items()) for sizes in drawn}) > 1
     assert problem.hidden_property
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_outputs_have_the_factor_of_the_arguments_said_to_be_linear(entry: registry.Entry) -> None:
+    problem = registry.get(entry.id)
+    ranks = 4 if not problem.world_size_rule(4, problem.check_sizes or problem.cpu_sizes) else 2
+    case = problem.check_case(world_size=ranks, dtype=torch.float32)
+    before = problem.inputs(case, Rng(1, ranks))
+    after = [{n: v * 8 if n in problem.linear else v for n, v in a.items()} for a in before]
+    assert set(problem.linear) <= set(before[0])
+    for old, new in zip(problem.oracle(case, before), problem.oracle(case, after), strict=True):
+        for (_, one), (_, other) in zip(trees.leaves(old), trees.leaves(new), strict=True):
+            assert not problem.linear or torch.allclose(one.value * 8, other.value, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("number", PROVEN_ALWAYS)

@@ -72,6 +72,7 @@ PROBLEM = Problem(
     check_sizes={"M": 24, "N": 26},
     hidden_sizes=hidden_sizes,
     hidden_property="M and N are odd, so a slice is not a multiple of 16 bytes",
+    linear=("tensor",),
     draws={"bits": "stress: random bit patterns: NaN payloads, infinities, subnormals and negative zeros"},
     communication="all_gather, stacked in rank order, (M, N) -> (W, M, N), over the world group",
     hazards=("Pure data movement: the comparison is bit for bit.",),

@@ -73,6 +73,7 @@ PROBLEM = Problem(
     check_sizes={"M": 24, "N": 26},
     hidden_sizes=hidden_sizes,
     hidden_property="M and N are odd, so neither rows nor equal slices are multiples of 16 bytes",
+    linear=("tensor",),
     draws={
         "last_source": "structured: the source is the last rank",
         "bits": "stress: random bit patterns: NaN payloads, infinities, subnormals and negative zeros",

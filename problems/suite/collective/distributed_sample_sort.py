@@ -209,6 +209,7 @@ PROBLEM = Problem(
     check_sizes={"n": 96},
     hidden_sizes=hidden_sizes,
     hidden_property="lengths differ from rank to rank and are not multiples of anything",
+    linear=("local_shard",),
     draws={
         "heavy_tail": "stress: cubes of normal values",
         "ties": "structured: eight different values",

@@ -81,6 +81,7 @@ PROBLEM = Problem(
     check_sizes={"M": 24, "N": 26},
     hidden_sizes=hidden_sizes,
     hidden_property="M and N are odd, so a slice is not a multiple of 16 bytes",
+    linear=("tensor",),
     draws={
         "last_destination": "structured: the destination is the last rank",
         "bits": "stress: random bit patterns: NaN payloads, infinities, subnormals and negative zeros",

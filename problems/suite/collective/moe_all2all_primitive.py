@@ -115,6 +115,7 @@ PROBLEM = Problem(
     check_sizes={"M": 32, "N": 18},
     hidden_sizes=hidden_sizes,
     hidden_property="N is odd, so no row is a multiple of 16 bytes; splits are uneven",
+    linear=("local_tensor",),
     draws={
         "default": "structured: no size lists given, equal blocks",
         "even": "structured: size lists with equal entries",

@@ -91,6 +91,7 @@ PROBLEM = Problem(
     check_sizes={"M": 48, "N": 50},
     hidden_sizes=hidden_sizes,
     hidden_property="M and N are odd, so neither rows nor equal slices are multiples of 16 bytes",
+    linear=("tensor",),
     draws={
         "last_destination": "structured: the destination is the last rank",
         "exact": "stress: small integers, every partial sum is exact: compared bit for bit",

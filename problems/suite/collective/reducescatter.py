@@ -75,6 +75,7 @@ PROBLEM = Problem(
     check_sizes={"M": 24, "N": 50},
     hidden_sizes=hidden_sizes,
     hidden_property="M and N are odd, so a rank's slice is not a multiple of 16 bytes",
+    linear=("tensor",),
     draws={
         "exact": "stress: small integers, every partial sum is exact: compared bit for bit",
         "small": "stress: values scaled by 1e-3",

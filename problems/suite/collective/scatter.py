@@ -82,6 +82,7 @@ PROBLEM = Problem(
     check_sizes={"M": 24, "N": 26},
     hidden_sizes=hidden_sizes,
     hidden_property="M and N are odd, so a slice is not a multiple of 16 bytes",
+    linear=("tensor",),
     draws={
         "last_source": "structured: the source is the last rank",
         "one_row": "structured: slices of a single row, whose axis must stay",

@@ -78,6 +78,7 @@ PROBLEM = Problem(
     check_sizes={"M": 12, "N": 14},
     hidden_sizes=hidden_sizes,
     hidden_property="M and N are odd, so a block is not a multiple of 16 bytes",
+    linear=("x",),
     draws={
         "three_dims": "structured: three dimensions",
         "bits": "stress: random bit patterns: NaN payloads, infinities, subnormals and negative zeros",

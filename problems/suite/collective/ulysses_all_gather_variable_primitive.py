@@ -114,6 +114,7 @@ PROBLEM = Problem(
     check_sizes={"M": 16, "N": 14},
     hidden_sizes=hidden_sizes,
     hidden_property="N is odd, so no row is a multiple of 16 bytes; the number of rows differs from rank to rank",
+    linear=("x",),
     draws={
         "even": "structured: the same number of rows on every rank",
         "single": "structured: the last rank holds a single row",

@@ -97,6 +97,7 @@ PROBLEM = Problem(
     check_sizes={"M": 24, "N": 10},
     hidden_sizes=hidden_sizes,
     hidden_property="N is odd, so no row is a multiple of 16 bytes, and M is a multiple of 24",
+    linear=("x",),
     draws={
         "columns": "structured: scatter_dim 1 and gather_dim 0",
         "three_dims": "structured: three dimensions, scatter_dim 1 and gather_dim 0",

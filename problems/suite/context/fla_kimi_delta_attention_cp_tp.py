@@ -181,6 +181,7 @@ PROBLEM = Problem(
     check_sizes={"B": 2, "Tl": 6, "H": 2, "Dk": 8, "Dv": 10},
     hidden_sizes=hidden_sizes,
     hidden_property="tokens, heads and the value dimension are odd, the key dimension is a multiple of 8",
+    linear=("v",),
     draws={
         "short_memory": "structured: raw gates with mean zero, so that most of the state is forgotten with each token",
         "float_gates": "structured: a_log and dt_bias in float32",

@@ -141,6 +141,7 @@ PROBLEM = Problem(
     check_sizes={"B": 2, "C": 9, "L": 16, "K": 4},
     hidden_sizes=hidden_sizes,
     hidden_property="C and L are odd, and the filter has another number of taps",
+    linear=("x",),
     draws={
         "batch": "structured: a batch of three",
         "short": "structured: chunks as long as the filter's reach",

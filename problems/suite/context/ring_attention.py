@@ -120,6 +120,7 @@ PROBLEM = Problem(
     check_sizes={"B": 2, "T": 16, "H": 2, "D": 8},
     hidden_sizes=hidden_attention_sizes,
     hidden_property=HIDDEN_PROPERTY,
+    linear=("v",),
     draws={
         "noncausal": "structured: no causal mask",
         "scale": "structured: a softmax scale half of 1/sqrt(D)",

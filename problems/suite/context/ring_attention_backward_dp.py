@@ -243,6 +243,7 @@ PROBLEM = Problem(
     check_sizes={"B": 4, "T": 16, "H": 4, "D": 16},
     hidden_sizes=hidden_attention_sizes,
     hidden_property=HIDDEN_PROPERTY,
+    linear=("dout",),
     draws={
         "causal": "structured: causal mask",
         "local": "structured: out and softmax_lse from the own block alone, so that P is no probability",

@@ -178,6 +178,7 @@ PROBLEM = Problem(
     check_sizes={"B": 4, "T": 16, "H": 8, "D": 16},
     hidden_sizes=hidden_attention_sizes,
     hidden_property=HIDDEN_PROPERTY,
+    linear=("w_o",),
     draws={
         "noncausal": "structured: no causal mask",
         "scale": "structured: a softmax scale half of 1/sqrt(D)",

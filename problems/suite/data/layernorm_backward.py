@@ -91,6 +91,7 @@ PROBLEM = Problem(
     check_sizes={"B": 48, "H": 600},
     hidden_sizes=hidden_sizes,
     hidden_property="B and H are odd, so no row is a multiple of 16 bytes",
+    linear=("dY",),
     draws={
         "exact": "stress: entries from {-1, 0, 1}, every partial sum is exact: compared bit for bit",
         "small": "stress: dY scaled by 1e-3",

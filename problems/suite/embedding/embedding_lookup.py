@@ -115,6 +115,7 @@ PROBLEM = Problem(
     check_sizes={"M": 40, "N": 6},
     hidden_sizes=hidden_sizes,
     hidden_property="M and N are odd, so no row is a multiple of 16 bytes",
+    linear=("local_shard",),
     draws={
         "skewed": "structured: one rank asks a single peer, another one asks everybody but itself",
         "ragged": "structured: numbers of indices differ, one rank has none",

@@ -105,6 +105,7 @@ PROBLEM = Problem(
     check_sizes={"M": 16, "N": 40, "block": 64},
     hidden_sizes=hidden_sizes,
     hidden_property="N is odd: blocks cross rows, and no row is a multiple of 16 bytes",
+    linear=("local_s",),
     draws={
         "short_blocks": "structured: a quarter of the block size",
         "zero_blocks": "structured: a quarter of the scales is zero",

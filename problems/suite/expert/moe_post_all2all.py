@@ -225,6 +225,7 @@ PROBLEM = Problem(
     check_sizes={"M": 64, "N": 18},
     hidden_sizes=hidden_sizes,
     hidden_property="the number of tokens and N are odd, so no row is a multiple of 16 bytes",
+    linear=("expert_outputs",),
     draws={
         "even": "structured: sizes cut evenly, unrelated to the routing, as in the public suite",
         "idle": "structured: no token used an expert of the last rank",

@@ -133,6 +133,7 @@ PROBLEM = Problem(
     check_sizes={"R": 40, "H": 6},
     hidden_sizes=hidden_sizes,
     hidden_property="H is odd, so no row is a multiple of 16 bytes; counts are uneven",
+    linear=("local_features",),
     draws={
         "even": "structured: equal counts, as in the public suite",
         "sparse": "structured: empty chunks; rank 0 sends to nobody",

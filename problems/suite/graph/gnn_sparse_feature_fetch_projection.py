@@ -146,6 +146,7 @@ PROBLEM = Problem(
     check_sizes={"V": 125, "Q": 40, "D": 16, "P": 12},
     hidden_sizes=hidden_sizes,
     hidden_property="P is odd, the number of nodes is no multiple of the world size",
+    linear=("local_embedding_shard",),
     draws={
         "uniform": "structured: queries spread evenly over the owners",
         "repeats": "structured: a rank's queries name at most sixteen nodes",

@@ -157,6 +157,7 @@ PROBLEM = Problem(
     check_sizes={"B": 2, "Tl": 6, "Hq": 4, "Dk": 8, "Dv": 10},
     hidden_sizes=hidden_sizes,
     hidden_property="tokens and the value dimension are odd, the key dimension is a multiple of 8",
+    linear=("v",),
     draws={
         "grouped": "structured: two value heads for each head of q and k",
         "short_memory": "structured: raw gates with mean zero, so that half of the state is forgotten with each token",

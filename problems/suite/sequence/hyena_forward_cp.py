@@ -216,6 +216,7 @@ PROBLEM = Problem(
     check_sizes={"B": 2, "C": 16, "Ls": 16, "Lh": 12, "group_dim": 1},
     hidden_sizes=hidden_sizes,
     hidden_property="the number of channels and of positions is no power of two, the number of taps is odd",
+    linear=("x1_seq",),
     draws={
         "natural": "structured: no zigzag, ranks hold consecutive positions",
         "grouped": "structured: every filter serves two channels",

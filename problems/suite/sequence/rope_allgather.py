@@ -131,6 +131,7 @@ PROBLEM = Problem(
     check_sizes={"B": 2, "T": 8},
     hidden_sizes=hidden_sizes,
     hidden_property="B is odd and the sequence length was odd before its remainder by the world size was dropped",
+    linear=("q_local", "k_local"),
     draws={
         "rotation": "structured: real rotations, the halves of cos and of sin agree",
         "exact": "stress: small integers, every product and sum is exact: compared bit for bit",

@@ -137,6 +137,7 @@ PROBLEM = Problem(
     check_sizes={"B": 4, "T": 16, "H": 8, "D": 8},
     hidden_sizes=hidden_sizes,
     hidden_property="the batch is odd and the head dimension is not a power of two",
+    linear=("w_o",),
     draws={
         "causal": "structured: causal mask over the heads of a group",
         "small": "stress: output projection scaled by 1e-3",

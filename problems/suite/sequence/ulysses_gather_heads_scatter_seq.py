@@ -108,6 +108,7 @@ PROBLEM = Problem(
     check_sizes={"B": 2, "T": 8, "H": 3, "D": 6},
     hidden_sizes=hidden_sizes,
     hidden_property="all sizes are odd, so the sequence is padded and no piece is a multiple of 16 bytes",
+    linear=("x",),
     draws={
         "padded": "structured: the sequence is one longer than a multiple of the world size",
         "short": "structured: a sequence of one position, so that most ranks receive nothing but padding",

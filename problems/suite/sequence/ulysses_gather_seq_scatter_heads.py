@@ -109,6 +109,7 @@ PROBLEM = Problem(
     check_sizes={"B": 2, "T": 3, "H": 8, "D": 6},
     hidden_sizes=hidden_sizes,
     hidden_property="B, T and D are odd, so no piece is a multiple of 16 bytes",
+    linear=("x",),
     draws={
         "unpad": "structured: unpadded_dim_size is one less than the gathered sequence",
         "multiple": "structured: unpadded_dim_size is a multiple of the world size, so nothing is cut",

@@ -117,6 +117,7 @@ PROBLEM = Problem(
     check_sizes={"B": 2, "T": 3, "H": 8, "D": 6},
     hidden_sizes=hidden_sizes,
     hidden_property="B, T and D are odd, so no piece is a multiple of 16 bytes",
+    linear=("qkv_tensor",),
     draws={
         "unmerged": "structured: restore_shape False",
         "unpad": "structured: unpadded_dim_size is one less than the gathered sequence",

@@ -176,6 +176,7 @@ PROBLEM = Problem(
     check_sizes={"rows": 44, "D": 48, "E": 80},
     hidden_sizes=hidden_sizes,
     hidden_property="odd sizes, rounded up to what the ranks must divide; rows are no multiples of 16 bytes",
+    linear=("W2_shard",),
     draws={
         "tensor_only": "structured: n_fsdp is 1, no weights are gathered",
         "fsdp_only": "structured: n_tp is 1, nothing is added over ranks",

@@ -158,6 +158,7 @@ PROBLEM = Problem(
     check_sizes={"B": 2, "C": 8, "H": 8, "N": 7},
     hidden_sizes=hidden_sizes,
     hidden_property="a batch of two, N odd, and a number of channels that is no power of two",
+    linear=("x", "bias"),
     draws={
         "stride": "structured: stride 2",
         "wide": "structured: a 5 x 5 filter with padding 2, no bias",

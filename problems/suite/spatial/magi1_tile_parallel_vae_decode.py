@@ -266,6 +266,7 @@ PROBLEM = Problem(
     check_sizes={"C": 3, "T": 4, "H": 10, "N": 11, "TL": 2, "TS": 4, "US": 2, "UT": 2},
     hidden_sizes=hidden_sizes,
     hidden_property="height and width are odd, so that the last tiles are smaller",
+    linear=("z",),
     draws={
         "overlap": "structured: tiles overlap by half in time, height and width",
         "first_frame": "structured: the first frame counts as an image, tiles are longer by one",

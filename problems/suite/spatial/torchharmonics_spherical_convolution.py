@@ -268,6 +268,7 @@ PROBLEM = Problem(
     check_sizes={"B": 2, "C": 4, "Co": 6, "K": 3, "NLAT": 8, "NLON": 16},
     hidden_sizes=hidden_sizes,
     hidden_property="latitudes and longitudes are no powers of two, the batch and the output channels are odd",
+    linear=("x", "bias"),
     draws={
         "coarse": "structured: half as many longitudes in the result as in the input",
         "grouped": "structured: two groups of channels",

@@ -46,6 +46,7 @@ PROBLEM = Problem(
     check_sizes={"M": 24, "N": 40},
     hidden_sizes=hidden_sizes,
     hidden_property="M and N are odd, so no row of the gathered matrix is a multiple of 16 bytes",
+    linear=("A_local",),
     draws=DRAWS,
     world_size_rule=world_size_rule,
     communication="all_gather of (K/W, M), stacked to (K, M) in rank order, over the world group",

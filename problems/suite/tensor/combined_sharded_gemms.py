@@ -113,6 +113,7 @@ PROBLEM = Problem(
     check_sizes={"M": 26, "H": 48},
     hidden_sizes=hidden_sizes,
     hidden_property="M and H are odd numbers rounded up to multiples of the world size",
+    linear=("W2",),
     draws={
         "steep": "stress: first-layer outputs with a standard deviation of 5",
         "small": "stress: x scaled by 1e-3, where SiLU is nearly linear",

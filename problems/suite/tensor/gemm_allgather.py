@@ -89,6 +89,7 @@ PROBLEM = Problem(
     check_sizes={"M": 24, "N": 40},
     hidden_sizes=hidden_sizes,
     hidden_property="M is odd and N was odd before its remainder by the world size was dropped",
+    linear=("A",),
     draws={
         "exact": "stress: small integers, every partial sum is exact: compared bit for bit",
         "small": "stress: A scaled by 1e-3",

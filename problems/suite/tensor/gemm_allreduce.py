@@ -91,6 +91,7 @@ PROBLEM = Problem(
     check_sizes={"M": 16, "N": 24},
     hidden_sizes=hidden_sizes,
     hidden_property="N is odd, so no row is a multiple of 16 bytes",
+    linear=("A_local",),
     draws={
         "exact": "stress: small integers, every partial sum is exact: compared bit for bit",
         "small": "stress: A scaled by 1e-3",

@@ -110,6 +110,7 @@ PROBLEM = Problem(
     check_sizes={"M": 32, "N": 40},
     hidden_sizes=hidden_sizes,
     hidden_property="N is odd and M is no power of two, so a rank's rows are no multiple of a tile",
+    linear=("A_local",),
     draws={
         "exact": "stress: small integers, every partial sum is exact: compared bit for bit",
         "small": "stress: A scaled by 1e-3",

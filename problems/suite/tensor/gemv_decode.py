@@ -89,6 +89,7 @@ PROBLEM = Problem(
     check_sizes={"T": 2, "K": 64, "V_l": 96},
     hidden_sizes=hidden_sizes,
     hidden_property="two to eight tokens, K and the shard of the vocabulary are odd",
+    linear=("hidden_states", "bias_shard"),
     draws={
         "tokens": "structured: six tokens instead of one",
         "small": "stress: hidden states scaled by 1e-3, so that the bias decides",

@@ -193,6 +193,7 @@ PROBLEM = Problem(
     check_sizes={"C": 16, "T": 4, "H": 7},
     hidden_sizes=hidden_sizes,
     hidden_property="fewer frames, H odd, and a number of channels that is no power of two",
+    linear=("input", "bias"),
     draws={
         "strided": "structured: stride (2, 1, 2), padding (1, 0, 1), dilation (1, 1, 2)",
         "no_bias": "structured: no bias",

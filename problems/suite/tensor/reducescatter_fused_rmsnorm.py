@@ -104,6 +104,7 @@ PROBLEM = Problem(
     check_sizes={"M": 64, "N": 40},
     hidden_sizes=hidden_sizes,
     hidden_property="rows have an odd number of features below 128, so no row is a multiple of 16 bytes",
+    linear=("gamma",),
     draws={
         "epsilon": "structured: an epsilon of 0.1",
         "small": "stress: values scaled by 1e-2, so that epsilon decides in most rows",

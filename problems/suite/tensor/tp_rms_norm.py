@@ -96,6 +96,7 @@ PROBLEM = Problem(
     check_sizes={"M": 24, "N": 40},
     hidden_sizes=hidden_sizes,
     hidden_property="M and N are odd, so no row is a multiple of 16 bytes",
+    linear=("local_weight",),
     draws={
         "small_rows": "structured: tokens that are zero, and tokens so small that epsilon decides",
         "epsilon": "structured: an epsilon of 0.1",

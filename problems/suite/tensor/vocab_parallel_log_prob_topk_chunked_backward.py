@@ -114,6 +114,7 @@ PROBLEM = Problem(
     check_sizes={"B": 4, "S": 16, "V": 96},
     hidden_sizes=hidden_sizes,
     hidden_property="B is odd and the vocabulary is not a power of two",
+    linear=("grad_output",),
     draws={
         "ragged": "structured: a chunk size that does not divide the tokens",
         "wide_gradient": "structured: grad_output in float32",
