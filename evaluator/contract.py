@@ -5,13 +5,16 @@ Django or Celery. Times are seconds, sizes bytes, ranks 0-based.
 
 History of the format (``CONTRACT_VERSION``):
 1  first version. Since then, with defaults: bounds and times of single trials; of the timing its clock check, rank
-   skew, throughput figure, rotation of inputs, and the choice of the baseline.
+   skew, throughput figure, rotation of inputs, and the choice of the baseline; of a job, ids for the logs and whether
+   it is a canary; of a hello, suite, protocol and hardware; the messages decline and canary; orders; of the report,
+   census, similarity to the reference and profile; the message trace.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 from uuid import UUID
@@ -26,6 +29,9 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_RANKS = 16
 MAX_TEXT = 16_384  # one traceback, dump or log tail
 MAX_SENTENCE = 1_000
+TRACE_PART_BYTES = 1_500_000  # of a gzipped trace; in base64 and quoted once more it stays below MAX_MESSAGE_BYTES
+MAX_TRACE_PARTS = 2
+MAX_TRACE_BYTES = MAX_TRACE_PARTS * TRACE_PART_BYTES
 
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Sentence = Annotated[str, Field(max_length=MAX_SENTENCE)]
@@ -133,6 +139,9 @@ class Job(ContractModel):
     source: Annotated[str, Field(max_length=MAX_SOURCE_BYTES)]
     profile: bool = Field(default=False, description="also record a trace per rank")
     limits: Limits = Limits()
+    canary: bool = Field(default=False, description="a known file that checks the host; nobody's score depends on it")
+    run_id: Annotated[str, Field(max_length=40)] = Field(default="", description="for the host's log only")
+    submission_id: Annotated[str, Field(max_length=40)] = Field(default="", description="for the host's log only")
 
 
 class Progress(ContractModel):
@@ -156,13 +165,62 @@ class Claim(ContractModel):
     host: Annotated[str, Field(max_length=200)] = ""
 
 
+class Decline(ContractModel):
+    """A worker gives an attempt back untouched: it cannot serve it, another host may. Counts against nobody."""
+
+    contract_version: Literal[1] = CONTRACT_VERSION
+    attempt_id: UUID
+    reason: Sentence
+
+
 class Hello(ContractModel):
     """A sign of life of a worker, busy or not, with what it is."""
 
     contract_version: Literal[1] = CONTRACT_VERSION
+    protocol_version: Annotated[str, Field(max_length=20)] = ""
+    suite_digest: Annotated[str, Field(max_length=64)] = Field(
+        default="", description="of all its problem versions, see suite_digest(); empty: it does not know"
+    )
     target: Name
     host: Annotated[str, Field(max_length=200)] = ""
     versions: dict[Name, Name] = Field(default_factory=dict, max_length=40)
+    devices: Annotated[tuple[Name, ...], Field(max_length=MAX_RANKS)] = Field(
+        default=(), description="model of every GPU, or of the CPU"
+    )
+    topology: Sentence = Field(default="", description="links between the GPUs, such as 'NV18 between all'")
+    refuses: Sentence = Field(default="", description="why it takes no work although it may; empty: it does")
+
+
+class Orders(ContractModel):
+    """What the site wants of one worker, left in the broker for it to read; a GPU host has no database.
+
+    A worker that has never read any takes no work.
+    """
+
+    contract_version: Literal[1] = CONTRACT_VERSION
+    takes_work: bool
+    reason: Sentence = Field(default="", description="why it takes none")
+    protocol_version: Annotated[str, Field(max_length=20)] = ""
+    suite_digest: Annotated[str, Field(max_length=64)] = ""
+
+    def refusal(self, hello: Hello) -> str:
+        """Why the worker that says ``hello`` takes no work under these orders, as a sentence; "" if it does."""
+        if not self.takes_work:
+            return self.reason or "The site gives it no work."
+        pairs = (
+            ("protocol", self.protocol_version, hello.protocol_version),
+            ("suite", self.suite_digest[:12], hello.suite_digest[:12]),
+        )
+        for what, wanted, has in pairs:
+            if wanted and wanted != has:
+                return f"It has {what} {has or 'unknown'}, the site asks for {wanted}: bring it to the site's release."
+        return hello.refuses
+
+
+def suite_digest(problems: Iterable[tuple[int, str]]) -> str:
+    """sha256 over (id, digest) of every problem version of a suite; "" of none."""
+    lines = [f"{number} {digest}" for number, digest in sorted(problems)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest() if lines else ""
 
 
 class Interval(ContractModel):
@@ -307,6 +365,100 @@ class Compatible(ContractModel):
     speedup: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
+Origin = Literal["own", "library", "communication", "copy", "framework", "gap"]
+"""Whose work it is: kernels of the submission; a library (cuBLAS, oneDNN, CUTLASS …); collectives and copies between
+ranks; copies within a rank; other operations of torch; nothing (launch gaps, Python, waiting)."""
+
+
+class OriginShare(ContractModel):
+    """Time during which at least one thing of this origin ran. Shares of things that overlap add up to more than 1."""
+
+    origin: Origin
+    seconds: Seconds = Field(description="per call, mean over ranks and calls")
+    share: Annotated[float, Field(ge=0, le=1)] = Field(description="of the call")
+
+
+class CensusEntry(ContractModel):
+    """A kernel (on a GPU) or an operation (on a CPU) that the profiler saw."""
+
+    name: Name
+    origin: Origin
+    per_call: Annotated[float, Field(ge=0, le=1e9)]
+    seconds: Seconds = Field(description="per call, summed up")
+
+
+class Census(ContractModel):
+    """What a profiler saw in extra calls after the verdict was clear; told by the sandbox: evidence, no measurement.
+
+    ``unit``: what was counted. The profiler slows calls, so shares count here, not seconds.
+    """
+
+    unit: Literal["kernels", "operations"]
+    calls: Annotated[int, Field(ge=1, le=1_000)]
+    call_seconds: Seconds
+    per_call: Annotated[float, Field(ge=0, le=1e9)] = Field(description="kernels or operations per call and rank")
+    origins: Annotated[tuple[OriginShare, ...], Field(max_length=6)]
+    entries: Annotated[tuple[CensusEntry, ...], Field(max_length=20)] = Field(default=(), description="longest first")
+    overlap: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="(compute + communication - both together) / the shorter of them; None without both"
+    )
+    dropped: Annotated[int, Field(ge=0)] = Field(default=0, description="events beyond what was recorded")
+
+
+class Similarity(ContractModel):
+    """How much the submission is the reference. ``label`` only where both signals say so; such an entry never ranks."""
+
+    label: Literal["", "baseline duplicate", "wrapper"] = Field(
+        default="", description="the same program under other names, or the same operations in the same order"
+    )
+    source: Annotated[float, Field(ge=0, le=1)] = Field(description="of the normalised programs")
+    operations: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="of what both ran, by the profiler; None where that was not compared"
+    )
+
+
+class RankProfile(ContractModel):
+    """Where a call's time went on one rank, in seconds per call, and the trace that shows it."""
+
+    rank: Rank
+    call_seconds: Seconds
+    compute_seconds: Seconds
+    communication_seconds: Seconds
+    overlapped_seconds: Seconds = Field(description="of these two, the time in which both went on")
+    gap_seconds: Seconds
+    events: Annotated[int, Field(ge=0)]
+    dropped: Annotated[int, Field(ge=0)] = Field(default=0, description="events that did not fit into the trace")
+    trace_bytes: Annotated[int, Field(ge=0, le=MAX_TRACE_BYTES)]
+    trace_sha256: Annotated[str, Field(min_length=64, max_length=64)]
+
+
+class Profile(ContractModel):
+    """Traces that were asked for, and how to read them."""
+
+    reading: Annotated[str, Field(max_length=2_000)]
+    calls: Annotated[int, Field(ge=1, le=1_000)]
+    ranks: Annotated[tuple[RankProfile, ...], Field(max_length=MAX_RANKS)]
+
+
+class TracePart(ContractModel):
+    """A piece of one rank's trace (gzipped JSON of the trace event format). Parts of a trace may come in any order."""
+
+    contract_version: Literal[1] = CONTRACT_VERSION
+    attempt_id: UUID
+    rank: Rank
+    part: Annotated[int, Field(ge=0, lt=MAX_TRACE_PARTS)]
+    parts: Annotated[int, Field(ge=1, le=MAX_TRACE_PARTS)]
+    size: Annotated[int, Field(ge=1, le=MAX_TRACE_BYTES)] = Field(description="of the whole trace, in bytes")
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = Field(description="of the whole trace")
+    data: Annotated[str, Field(max_length=TRACE_PART_BYTES * 4 // 3 + 4)] = Field(description="base64")
+
+    @model_validator(mode="after")
+    def _counted(self) -> Self:
+        if self.part >= self.parts:
+            raise ValueError(f"part {self.part} of {self.parts}")
+        return self
+
+
 class Isolation(ContractModel):
     """Which walls stood around the candidate. ``mode`` 'none' never counts on an official target."""
 
@@ -344,6 +496,9 @@ class Report(ContractModel):
     timing: Timing | None = None
     bound: Bound | None = None
     mechanisms: Annotated[tuple[Name, ...], Field(max_length=30)] = ()
+    census: Census | None = None
+    similarity: Similarity | None = None
+    profile: Profile | None = None
     isolation: Isolation | None = None
     versions: dict[Name, Name] = Field(default_factory=dict, max_length=40)
     host: Annotated[str, Field(max_length=200)] = ""
@@ -367,16 +522,20 @@ class Report(ContractModel):
         return self
 
 
+Kind = Literal["progress", "report", "claim", "hello", "decline", "canary", "trace"]
+"""What a worker says: ``canary`` is the Report of a canary, ``trace`` a TracePart, the others the models so named."""
+
+
 class Signed(ContractModel):
     """A message from a worker, signed with its key: ``body`` is JSON text of the model that ``kind`` names."""
 
     worker: Name
-    kind: Literal["progress", "report", "claim", "hello"]
+    kind: Kind
     body: Annotated[str, Field(max_length=MAX_MESSAGE_BYTES)]
     mac: Annotated[str, Field(min_length=64, max_length=64)]
 
     @classmethod
-    def seal(cls, *, worker: str, kind: Literal["progress", "report", "claim", "hello"], body: str, key: bytes) -> Self:
+    def seal(cls, *, worker: str, kind: Kind, body: str, key: bytes) -> Self:
         return cls(worker=worker, kind=kind, body=body, mac=_mac(worker, kind, body, key))
 
     def verify(self, key: bytes) -> bool:
