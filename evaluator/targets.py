@@ -30,6 +30,8 @@ class Peaks(BaseModel):
     hbm_bytes_per_second: Annotated[float, Field(ge=0)] = 0
     link_bytes_per_second: Annotated[float, Field(ge=0)] = 0
     last_level_cache_bytes: Annotated[int, Field(ge=0)] = 0
+    origin: Literal["vendor", "measured"] = "vendor"
+    """Measured rates (``python -m evaluator peaks``) give a bound and a utilisation, and never an impossible time."""
 
     @property
     def trustworthy(self) -> bool:

@@ -1,4 +1,4 @@
-"""The physics floor: how fast the public shape could be on a target at most.
+"""The physics floor: how fast a shape could be on a target at most.
 
 Overlap bound = max over ranks of the overlap bound of ``evaluator.roofline``; serial bound likewise.
 """
@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from evaluator import roofline
-from evaluator.contract import Bound
+from evaluator.contract import Bound, Code
+from evaluator.judge.faults import Fault
 from evaluator.targets import Peaks
 from problems.suite.base import RankCost
 
@@ -30,7 +31,7 @@ def bound(costs: Sequence[RankCost], peaks: Peaks) -> Bound | None:
         if of_rank.overlap > overlap:
             overlap, limited_by = of_rank.overlap, of_rank.limited_by
         serial = max(serial, of_rank.serial)
-    return Bound(overlap_seconds=overlap, serial_seconds=serial, limited_by=limited_by)
+    return Bound(overlap_seconds=overlap, serial_seconds=serial, limited_by=limited_by, peaks=peaks.origin)
 
 
 def utilised(limit: Bound, candidate_seconds: float) -> Bound:
@@ -39,5 +40,19 @@ def utilised(limit: Bound, candidate_seconds: float) -> Bound:
 
 
 def impossible(limit: Bound, candidate_seconds: float) -> bool:
-    """True if the candidate was faster than the overlap bound by more than 2 %."""
-    return candidate_seconds * IMPOSSIBLE < limit.overlap_seconds
+    """True if the candidate was faster than the overlap bound by more than 2 %.
+
+    Never where the peaks were measured: what a benchmark reached is no limit to what is possible, least of all on a
+    CPU, where the inputs of a call may still lie in a cache.
+    """
+    return limit.peaks == "vendor" and candidate_seconds * IMPOSSIBLE < limit.overlap_seconds
+
+
+def held(limit: Bound, candidate_seconds: float, target: str) -> Fault:
+    """What to raise for an impossible time."""
+    return Fault(
+        Code.IMPOSSIBLE_TIME,
+        f"A call took {candidate_seconds * 1e6:.1f} µs, less than the {limit.overlap_seconds * 1e6:.1f} µs that the "
+        f"{limit.limited_by} of {target} needs. The result is held for review.",
+        normalised="below the overlap bound",
+    )

@@ -6,20 +6,22 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
 from evaluator import targets
-from evaluator.contract import Backend, Code, Compatible, Decision, Job, Phase, Precision, Timing
+from evaluator.contract import Backend, CaseResult, Code, Compatible, Decision, Job, Phase, Precision, Timing
 from evaluator.judge import bounds, census, timing, trials
 from evaluator.judge.arm import Arm
 from evaluator.judge.checks import publicly_equal
+from evaluator.judge.crosscheck import Batch
 from evaluator.judge.diagnosis import fault_of
 from evaluator.judge.faults import Fault, HarnessFault
 from evaluator.judge.launch import Launch
 from evaluator.judge.layout import Partition
 from evaluator.judge.record import Record
-from evaluator.judge.statistics import SHOWN_CONFIDENCE, median
+from evaluator.judge.statistics import BLOCK_RULES, SHOWN_CONFIDENCE, median, undisturbed
 from evaluator.judge.trials import Ring, Trial, TrialResult
 from evaluator.judge.verdict import case_result, fault_of_trials, note_errors
 from problems.suite import registry
@@ -31,6 +33,25 @@ CACHE_MULTIPLE = 3
 """Slots of the input regions rotate over this multiple of the last-level cache."""
 MAX_REGIONS_BYTES = 512 * 1024**2
 """Most memory that the input regions of all ranks of an arm take for the sake of rotation."""
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """What is known of the reference before anything of the candidate is called."""
+
+    seconds: float
+    """Of one call."""
+    noop: Batch
+    """Calls that do nothing."""
+
+
+def rotated_bytes(cache_bytes: int, largest: int, world_size: int) -> int:
+    """Size of the input region of each rank, in bytes.
+
+    All ranks' regions together hold CACHE_MULTIPLE times the last-level cache, so that a slot's address comes again
+    only when so much else has been written; and each has room for two of the ``largest`` input sets at least.
+    """
+    return max(2 * largest, -(-min(CACHE_MULTIPLE * cache_bytes, MAX_REGIONS_BYTES) // world_size))
 
 
 class Evaluation:
@@ -49,8 +70,9 @@ class Evaluation:
         self.trials: list[Trial] = []
         self.source_bytes = 0
         self.target_bytes = 0
-        self.pilot_seconds = (0.0, 0.0)
-        """Of the reference and of the candidate."""
+        self.pilot = Pilot(0.0, Batch((), ()))
+        self.candidate_seconds = 0.0
+        """Median time of the candidate's calls in the public trials."""
 
     def run(self, *, with_timing: bool) -> None:
         """All phases in order. Raises Fault at the first that the submission fails."""
@@ -76,9 +98,7 @@ class Evaluation:
         )
         self.trials = [trials.draw(self.problem, name, case, self.partitions) for name, case in cases]
         largest, output = trials.largest(self.trials)
-        cache = CACHE_MULTIPLE * targets.last_level_cache_bytes(self.target)
-        ring = min(cache, MAX_REGIONS_BYTES) // self.job.world_size
-        self.source_bytes = max(2 * largest, ring)
+        self.source_bytes = rotated_bytes(targets.last_level_cache_bytes(self.target), largest, self.job.world_size)
         self.target_bytes = 2 * output + trials.OUTPUT_SLACK
         self.reference.submit(reference_source(self.problem))
         self.candidate.submit(self.job.source)
@@ -143,6 +163,7 @@ class Evaluation:
             results: list[TrialResult] = []
             public: list[bool] = []
             seconds: list[float] = []
+            self.pilot = self._pilot(ours, rings[0])  # nothing of the candidate has been called yet
             for number, trial in enumerate(self.trials):
                 record.step(number, len(self.trials), f"trial {number + 1} of {len(self.trials)}")
                 known = trials.run(self.problem, trial, ours, rings[0], limits.call, Phase.TRIALS)
@@ -150,12 +171,12 @@ class Evaluation:
                     raise HarnessFault(f"The reference fails its own trial {trial.name!r}: {known.sentences()}")
                 result = trials.run(self.problem, trial, theirs, rings[1], self._within(limits.call), Phase.TRIALS)
                 results.append(result)
-                record.cases.append(case_result(result))
+                record.cases.append(self._with_bound(result))
                 note_errors(record.ranks, result)
                 if trial.case.kind == "public":
                     public.append(publicly_equal(known.checks, result.checks))
                     seconds.append(result.seconds)
-            self.pilot_seconds = self._pilot(ours, rings[0]), median(seconds)
+            self.candidate_seconds = median(seconds)
         finally:
             record.scheduled += ours.scheduled + theirs.scheduled
             for state, log in zip(record.ranks, theirs.logs(), strict=True):
@@ -165,14 +186,32 @@ class Evaluation:
         if fault is not None:
             raise fault
 
-    def _pilot(self, ours: Launch, ring: Ring) -> float:
-        """Time of a call of the reference, from which the number of timed calls follows."""
+    def _pilot(self, ours: Launch, ring: Ring) -> Pilot:
+        """Calls of the reference, from which the number of timed calls follows, and calls that do nothing."""
+        limit = self.job.limits.call
+        trial = next(t for t in self.trials if t.case.kind == "public")
         samples = []
-        for trial in [t for t in self.trials if t.case.kind == "public"][:PILOT_CALLS]:
+        for _ in range(PILOT_CALLS):
             start = ring.place(trial.input_bytes)
-            call = ours.call(trial.encoded, start, perturb=0, seconds=self.job.limits.call, phase=Phase.TRIALS)
-            samples.append(call.seconds)
-        return median(samples)
+            samples.append(ours.call(trial.encoded, start, perturb=0, seconds=limit, phase=Phase.TRIALS).seconds)
+        empty = [ours.nothing(limit, Phase.TRIALS) for _ in range(PILOT_CALLS)]
+        noop = Batch([call.seconds for call in empty], [call.claimed or 0.0 for call in empty])
+        return Pilot(undisturbed(samples), noop)
+
+    def _with_bound(self, result: TrialResult) -> CaseResult:
+        """The result of a trial with its time and what the target allows at most for its shape and data.
+
+        Raises Fault where the time is impossible.
+        """
+        found = bounds.bound(self.problem.cost(result.trial.case, result.trial.arguments), self.target.peaks)
+        case = case_result(result).model_copy(update={"seconds": result.seconds})
+        if found is None or result.seconds <= 0:
+            return case
+        case = case.model_copy(update={"bound": bounds.utilised(found, result.seconds)})
+        if result.passed and bounds.impossible(found, result.seconds):
+            self.record.cases.append(case)
+            raise bounds.held(found, result.seconds, self.target.title)
+        return case
 
     def _note_compatible(self, correct: bool, *, refused: bool) -> None:
         reason = ""
@@ -196,6 +235,9 @@ class Evaluation:
         except timing.OutOfTime as reason:
             self.record.skip(Phase.TIMING, str(reason))
             self.record.message = f"Correct; too slow to be compared with the reference. {reason}"
+        except timing.Disturbed as reason:
+            self.record.skip(Phase.TIMING, str(reason))
+            self.record.message = f"Correct; not compared with the reference. {reason}"
 
     def _comparison(self) -> timing.Comparison:
         budget = self._within(self.job.limits.timing)
@@ -209,9 +251,13 @@ class Evaluation:
             source_bytes=self.source_bytes,
             target_bytes=self.target_bytes,
             names=self.names,
-            calls=timing.calls_per_block(*self.pilot_seconds, input_bytes, budget),
+            calls=timing.calls_per_block(self.pilot.seconds, self.candidate_seconds, input_bytes, budget),
             limits=self.job.limits,
             budget=budget,
+            noop=self.pilot.noop,
+            rule=BLOCK_RULES[self.target.device],
+            source="judge" if self.target.device == "cpu" else "events",
+            cache_bytes=targets.last_level_cache_bytes(self.target),
             progress=self.record.step,
             verified=self._verified,
         )
@@ -219,11 +265,34 @@ class Evaluation:
     def _note_timing(self, comparison: timing.Comparison, measured: Timing, decision: Decision) -> None:
         speedup = comparison.look.interval(SHOWN_CONFIDENCE)
         self.record.timing, self.record.speedup = measured, speedup
+        self._note_throughput(measured)
+        self._check_clock(measured)
         self._bound(measured)
         self.record.decision = decision
         self.record.message = _sentence(decision, speedup.estimate, speedup.low, speedup.high)
 
-    def _verified(self, result: TrialResult, earlier: int) -> None:
+    def _note_throughput(self, measured: Timing) -> None:
+        """The bare ratio of calls back to back, beside the public rule's verdict."""
+        found = measured.throughput
+        if found is not None and found.candidate_seconds > 0:
+            ratio = found.reference_seconds / found.candidate_seconds
+            self.record.compatible = self.record.compatible.model_copy(update={"speedup": ratio})
+
+    def _check_clock(self, measured: Timing) -> None:
+        """A remark where the judge's own clock is the sample; where events are, the result is held."""
+        check = measured.clock
+        if check is None or check.agrees:
+            return
+        sentence = (
+            f"By the judge's clock a call took {check.candidate * 1e6:.0f} µs longer than by the ranks' own; "
+            f"{check.low * 1e6:.0f} to {check.high * 1e6:.0f} µs are usual on this host."
+        )
+        if check.source == "judge":
+            self.record.hints.append(f"{sentence} The judge's clock counts.")
+            return
+        raise Fault(Code.INTEGRITY, f"{sentence} The result is held for review.", normalised="clocks disagree")
+
+    def _verified(self, result: TrialResult, earlier: int | None) -> None:
         """A timed call checked in full; a wrong one ends the evaluation."""
         if result.passed:
             return
@@ -232,7 +301,7 @@ class Evaluation:
         fault = fault_of_trials(self.problem, [result], self.record.ranks)
         assert fault is not None
         fault.message = f"In {result.trial.name}: {fault.message}"
-        if result.trial.name != f"timed call {earlier}":
+        if earlier is not None:
             fault.message += f" The output is that of timed call {earlier}, although the inputs were others."
             fault.normalised = "output of an earlier call"
         raise fault
@@ -247,12 +316,7 @@ class Evaluation:
             return
         self.record.bound = bounds.utilised(limit, measured.candidate_seconds)
         if bounds.impossible(limit, measured.candidate_seconds):
-            raise Fault(
-                Code.IMPOSSIBLE_TIME,
-                f"A call took {measured.candidate_seconds * 1e6:.1f} µs, less than the "
-                f"{limit.overlap_seconds * 1e6:.1f} µs that the {limit.limited_by} of {self.target.title} needs. "
-                "The result is held for review.",
-            )
+            raise bounds.held(limit, measured.candidate_seconds, self.target.title)
 
     # Probes and census.
 

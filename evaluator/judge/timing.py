@@ -7,6 +7,11 @@ differences between launches of one program (where its memory lies) are left in 
 
 The sample of a call is the judge's own time from letting the job run until the last rank's answer has come and the
 job stands still again. On a CPU the inputs come warm from the shared cache, since the judge has just written them.
+Where events on the device are the sample (``source``), the judge's time is what they are checked with.
+
+A pair is void if one of its blocks is disturbed (``BlockRule``); it is measured again and counted. After MAX_VOID_PAIRS
+of them the next one ends the comparison without a decision, unless the reference was calm in most of them: then the
+file's own calls are what is uneven, and its pairs count as they are.
 """
 
 from __future__ import annotations
@@ -17,16 +22,18 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Literal
 
-from evaluator.contract import BlockPair, Decision, Limits, Phase, Timing
-from evaluator.judge import statistics
+from evaluator.contract import BlockPair, ClockCheck, Code, Decision, Limits, Phase, Timing
+from evaluator.judge import crosscheck, statistics, throughput
 from evaluator.judge.arm import Arm
 from evaluator.judge.checks import digest
+from evaluator.judge.crosscheck import Batch
 from evaluator.judge.diagnosis import fault_of
-from evaluator.judge.faults import HarnessFault
+from evaluator.judge.faults import Fault, HarnessFault
 from evaluator.judge.launch import Abandoned, Call, Launch
 from evaluator.judge.layout import Encoded, Partition, encode
-from evaluator.judge.statistics import LOOK_CONFIDENCE, LOOKS, Look
+from evaluator.judge.statistics import BLOCK_RULES, LOOK_CONFIDENCE, LOOKS, BlockRule, Look, median
 from evaluator.judge.trials import Ring, Trial, TrialResult, examine, new_seed
 from problems.suite.base import Args, Case, Problem, Rng
 
@@ -55,8 +62,16 @@ def calls_per_block(reference_seconds: float, candidate_seconds: float, input_by
     return int(max(FEWEST_CALLS, min(calls, affordable)))
 
 
-class OutOfTime(Abandoned):
+class Undecided(Abandoned):
+    """There is nothing to say about speed, and nobody's code is to blame; the text says why."""
+
+
+class OutOfTime(Undecided):
     """The budget ended before there was anything to say about speed."""
+
+
+class Disturbed(Undecided):
+    """The machine was too busy with other things."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +92,18 @@ class Side:
 
     launch: Launch
     ring: Ring
-    samples: list[float] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def foreign(self) -> bool:
+        """True for the arm that runs the submission."""
+        return self.launch.arm.name != "reference"
+
+    @property
+    def batch(self) -> Batch:
+        """Its timed calls by both clocks."""
+        claimed = [call.seconds if call.claimed is None else call.claimed for call in self.calls]
+        return Batch([call.seconds for call in self.calls], claimed)
 
 
 @dataclass
@@ -95,13 +121,23 @@ class Comparison:
     calls: int
     limits: Limits
     budget: float
+    noop: Batch
+    """Calls that do nothing, for the band in which the clocks must agree."""
     progress: Callable[[int, int, str], None]
-    verified: Callable[[TrialResult, int], None]
-    """Takes the result of each verified timed call and the number of the first call with the same output; raises
-    Fault if it is wrong."""
+    verified: Callable[[TrialResult, int | None], None]
+    """Takes the result of each verified timed call, and the number of an earlier call with the same output if there is
+    one; raises Fault if it is wrong."""
+    rule: BlockRule = BLOCK_RULES["cpu"]
+    source: Literal["judge", "events"] = "judge"
+    """Whose times the samples are."""
+    cache_bytes: int = 0
     pairs: list[BlockPair] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
     medians: list[float] = field(default_factory=list)
+    batches: dict[bool, list[Batch]] = field(default_factory=lambda: {False: [], True: []})
+    """Blocks of the pairs by both clocks: of the reference (False) and of the candidate (True)."""
+    skews: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
+    trains: list[throughput.Train] = field(default_factory=list)
     voided: list[BlockPair] = field(default_factory=list)
     warmup: int = 0
     scheduled: float = 0.0
@@ -140,18 +176,38 @@ class Comparison:
         return (self.budget - left) / done < left
 
     def _measure(self, last: int) -> None:
-        """One more pair, repeated if it was disturbed."""
+        """One more pair, void if it was disturbed. Raises Disturbed if too many were."""
         self.progress(len(self.ratios), last, f"pair {len(self.ratios) + 1} of at most {LOOKS[-1]}")
-        pair = self._pair()
-        noisy = statistics.disturbed(pair.reference) or statistics.disturbed(pair.candidate)
-        if noisy and len(self.voided) < MAX_VOID_PAIRS:
+        sides = self._pair()
+        pair = self._as_pair(sides)
+        if (self.rule.disturbed(pair.reference) or self.rule.disturbed(pair.candidate)) and not self._own_noise(pair):
             self.voided.append(pair)
+            if len(self.voided) > MAX_VOID_PAIRS:
+                raise Disturbed(
+                    f"The machine was too disturbed to compare speeds: in {len(self.voided)} of "
+                    f"{len(self.voided) + len(self.pairs)} pairs of blocks {self.rule.what}; {MAX_VOID_PAIRS} may be "
+                    "measured again. Evaluate it again when the machine is less busy."
+                )
             return
         self.pairs.append(pair)
-        self.ratios.append(math.log(statistics.undisturbed(pair.reference) / statistics.undisturbed(pair.candidate)))
-        self.medians.append(math.log(statistics.median(pair.reference) / statistics.median(pair.candidate)))
+        for side in sides:
+            self.batches[side.foreign].append(side.batch)
+            self.skews[side.foreign] += [call.skew for call in side.calls]
+        self.ratios.append(math.log(self.rule.value(pair.reference) / self.rule.value(pair.candidate)))
+        self.medians.append(math.log(median(pair.reference) / median(pair.candidate)))
 
-    def _pair(self) -> BlockPair:
+    def _own_noise(self, pair: BlockPair) -> bool:
+        """True if the limit of void pairs is reached and the reference was calm in most of them and in this one.
+
+        Decided from the reference's blocks alone: an uneven file neither gets fresh pairs without end nor escapes the
+        comparison.
+        """
+        if len(self.voided) < MAX_VOID_PAIRS:
+            return False
+        calm = [not self.rule.disturbed(void.reference) for void in [*self.voided, pair]]
+        return calm[-1] and 2 * sum(calm) > len(calm)
+
+    def _pair(self) -> list[Side]:
         """One launch of both arms and their calls; in everything chance decides who comes first."""
         reference_first = secrets.randbelow(2) == 0
         arms = (self.reference, self.candidate) if reference_first else (self.candidate, self.reference)
@@ -161,8 +217,16 @@ class Comparison:
                 self._calls(sides)
             finally:
                 self.scheduled += sum(side.launch.scheduled for side in sides)
-        reference, candidate = (tuple(side.samples) for side in (sides if reference_first else reversed(sides)))
-        return BlockPair(reference=reference, candidate=candidate, reference_first=reference_first)
+        return sides
+
+    def _as_pair(self, sides: list[Side]) -> BlockPair:
+        """The samples of a pair: the judge's times, or what the device's events say."""
+        blocks = {side.foreign: side.batch for side in sides}
+        reference, candidate = (
+            tuple(blocks[foreign].judged if self.source == "judge" else blocks[foreign].claimed)
+            for foreign in (False, True)
+        )
+        return BlockPair(reference=reference, candidate=candidate, reference_first=not sides[0].foreign)
 
     def _launch(self, arm: Arm) -> Launch:
         return Launch(
@@ -181,8 +245,43 @@ class Comparison:
             for side in sides if secrets.randbelow(2) == 0 else reversed(sides):
                 start = side.ring.place(drawn.input_bytes)
                 call = self._call(side, drawn, start)
-                side.samples.append(call.seconds)
+                side.calls.append(call)
                 self._examine(side, drawn, start, call, must_verify=index in chosen)
+        if len(self.trains) < throughput.TRAINS:
+            self._train(sides, draws)
+
+    def _train(self, sides: list[Side], draws: list[Draw]) -> None:
+        """Calls back to back in both arms, behind the timed ones; each arm's last output is verified in full."""
+        sets = throughput.sets_that_fit(self.source_bytes, [drawn.input_bytes for drawn in draws])
+        plan = throughput.plan(self._reference_seconds(sides), sets, reusable=not self._changes_inputs)
+        if plan is None or time.monotonic() + self._costs(sides, plan) > self._deadline:
+            return
+        chosen = secrets.SystemRandom().sample(draws, plan.sets)
+        seconds = {}
+        for side in sides:
+            starts = [side.ring.place(drawn.input_bytes) for drawn in chosen]
+            side.launch.stock([d.encoded for d in chosen], starts, self.limits.ready, Phase.TIMING)
+            replaced = [self.names.index(name) for name in self.problem.replaces]
+            call = side.launch.train(plan.calls, replaced, self.limits.call * plan.calls, Phase.TIMING)
+            last = (plan.calls - 1) % plan.sets
+            try:
+                self._verify(side, chosen[last], starts[last], call, f"call {plan.calls} of a train")
+            except Fault as fault:
+                fault.code, fault.normalised = Code.RACE, "wrong back to back"
+                fault.message = f"Right when called one by one, wrong when called back to back. {fault.message}"
+                raise
+            seconds[side.foreign] = call.seconds
+        self.trains.append(throughput.Train(plan.calls, self.warmup + self.calls, seconds[False], seconds[True]))
+
+    def _reference_seconds(self, sides: list[Side]) -> float:
+        return next(self.rule.value(side.batch.judged) for side in sides if not side.foreign)
+
+    def _costs(self, sides: list[Side], plan: throughput.Plan) -> float:
+        return plan.calls * sum(self.rule.value(side.batch.judged) for side in sides)
+
+    @property
+    def _changes_inputs(self) -> bool:
+        return bool(self.problem.may_mutate or self.problem.replaces)
 
     def _draw(self) -> Draw:
         arguments = self.problem.inputs(self.case, Rng(new_seed(), self.case.world_size))
@@ -211,15 +310,18 @@ class Comparison:
         The reference is treated in just the same way: work of the judge that follows the calls of one arm only would
         slow the other or speed it up (by 2 % in a call of 2 ms, when it was so).
         """
-        mark, foreign = digest(side.launch, call), side.launch.arm is self.candidate
-        earlier = self._digests.setdefault(mark, self._number) if foreign else self._number
-        if not must_verify and earlier == self._number:
-            return
+        mark = digest(side.launch, call)
+        earlier = self._digests.setdefault(mark, self._number) if side.foreign else self._number
+        if must_verify or earlier != self._number:
+            repeated = None if earlier == self._number else earlier
+            self._verify(side, drawn, start, call, f"timed call {self._number}", repeated)
+
+    def _verify(self, side: Side, drawn: Draw, start: int, call: Call, name: str, earlier: int | None = None) -> None:
+        """Checks a call in full. ``earlier``: number of an earlier call with the same output."""
         expected = self.problem.oracle(self.case, drawn.arguments)
-        name, replaced = f"timed call {self._number}", self.problem.replaces
-        trial = Trial(name, self.case, drawn.arguments, drawn.encoded, expected, replaced)
+        trial = Trial(name, self.case, drawn.arguments, drawn.encoded, expected, self.problem.replaces)
         result = examine(self.problem, trial, side.launch, call, start, self.limits.call, Phase.TIMING)
-        if foreign:
+        if side.foreign:
             self.verified(result, earlier)
         elif not result.passed:
             raise HarnessFault(f"The reference fails in {trial.name}: {result.sentences()}")
@@ -241,9 +343,32 @@ class Comparison:
             looks=looks,
             decision_interval=look.interval(LOOK_CONFIDENCE),
             smallest_detectable=look.smallest_detectable(LOOKS[-1]),
-            reference_seconds=statistics.median([statistics.undisturbed(p.reference) for p in self.pairs]),
-            candidate_seconds=statistics.median([statistics.undisturbed(p.candidate) for p in self.pairs]),
+            reference_seconds=median([self.rule.value(p.reference) for p in self.pairs]),
+            candidate_seconds=median([self.rule.value(p.candidate) for p in self.pairs]),
+            reference_skew_seconds=median(self.skews[False]),
+            candidate_skew_seconds=median(self.skews[True]),
+            rotated_bytes=self.source_bytes * self.case.world_size,
+            cache_bytes=self.cache_bytes,
+            clock=self._clock(),
+            throughput=throughput.summary(self.trains),
             warnings=tuple(warnings),
+        )
+
+    def _clock(self) -> ClockCheck:
+        """Whether the candidate's own clock agrees with the judge's as the reference's does."""
+        value = self.rule.value
+        band = crosscheck.calibrate(self.noop, self.batches[False], value)
+        reference, candidate = (
+            median([batch.difference(value) for batch in self.batches[foreign]]) for foreign in (False, True)
+        )
+        return ClockCheck(
+            source=self.source,
+            noop_seconds=band.noop,
+            low=band.low,
+            high=band.high,
+            reference=reference,
+            candidate=candidate,
+            agrees=band.holds(candidate),
         )
 
 
