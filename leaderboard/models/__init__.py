@@ -23,6 +23,7 @@ from leaderboard.models.moderation import (
     Review,
     ReviewState,
 )
+from leaderboard.models.operations import Canary, Tally
 from leaderboard.models.ranking import RankedModel
 from leaderboard.models.runs import (
     Run,
@@ -53,6 +54,7 @@ __all__ = [
     "AuditEvent",
     "Campaign",
     "CampaignState",
+    "Canary",
     "Evaluation",
     "EvaluationScore",
     "EvaluationState",
@@ -74,6 +76,7 @@ __all__ = [
     "SourceVisibility",
     "Standing",
     "Submission",
+    "Tally",
     "Target",
     "Team",
     "Track",

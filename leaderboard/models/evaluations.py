@@ -101,6 +101,9 @@ class Attempt(models.Model):
     sequence = models.IntegerField(default=-1, help_text="Of the last progress message; older ones are dropped.")
     created_at = models.DateTimeField(default=timezone.now)
     sent_at = models.DateTimeField(null=True, blank=True, help_text="When the last wake-up went to the queue.")
+    wait_until = models.DateTimeField(
+        null=True, blank=True, help_text="Not sent before: a host could not serve it. The note says why."
+    )
     leased_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 

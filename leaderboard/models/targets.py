@@ -58,15 +58,22 @@ class Target(models.Model):
 
 
 class WorkerState(models.TextChoices):
+    """Drained and quarantined are set by maintainers, failing by the site when the host's canary fails."""
+
     ACTIVE = "active", "Active"
     DRAINED = "drained", "Drained"
     QUARANTINED = "quarantined", "Quarantined"
+    FAILING = "failing", "Quarantined: its canary fails"
 
 
 class WorkerQuerySet(models.QuerySet["Worker"]):
     def online(self, *, within: timedelta = timedelta(minutes=2), at: datetime | None = None) -> WorkerQuerySet:
-        """Active workers that gave a sign of life in the time ``within`` before ``at``."""
-        return self.filter(state=WorkerState.ACTIVE, last_seen_at__gte=(at or timezone.now()) - within)
+        """Workers that take work and gave a sign of life in the time ``within`` before ``at``."""
+        return self.present(within=within, at=at).filter(state=WorkerState.ACTIVE, refusal="")
+
+    def present(self, *, within: timedelta = timedelta(minutes=2), at: datetime | None = None) -> WorkerQuerySet:
+        """Workers that gave a sign of life in the time ``within`` before ``at``, whether they take work or not."""
+        return self.filter(last_seen_at__gte=(at or timezone.now()) - within)
 
 
 def _new_key() -> str:
@@ -80,7 +87,15 @@ class Worker(models.Model):
     target = models.ForeignKey(Target, on_delete=models.PROTECT, related_name="workers")
     key = models.CharField(max_length=64, default=_new_key, editable=False)
     state = models.CharField(max_length=20, choices=WorkerState, default=WorkerState.ACTIVE)
+    state_reason = models.CharField(max_length=500, blank=True, help_text="Why it is in this state.")
+    refusal = models.CharField(
+        max_length=1_000, blank=True, help_text="Why it takes no work although it is active: another suite, say."
+    )
+    host = models.CharField(max_length=200, blank=True, help_text="Name of its machine, as last reported.")
     versions = models.JSONField(default=dict, blank=True, help_text="Of driver, torch, code … as last reported.")
+    capabilities = models.JSONField(
+        default=dict, blank=True, help_text="Devices, topology, protocol and suite, as last reported."
+    )
     registered_at = models.DateTimeField(auto_now_add=True)
     last_seen_at = models.DateTimeField(null=True, blank=True, db_index=True)
 
@@ -92,3 +107,12 @@ class Worker(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def takes_work(self) -> bool:
+        return self.state == WorkerState.ACTIVE and not self.refusal
+
+    @property
+    def why_not(self) -> str:
+        """Why it takes no work, as a sentence; "" if it does."""
+        return self.refusal if self.state == WorkerState.ACTIVE else self.state_reason
