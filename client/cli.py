@@ -73,9 +73,7 @@ def print_prompt(options: argparse.Namespace) -> int:
     """The prompt for one problem, as text."""
     target = hardware.load()[options.hardware]
     entry = suite.find(options.problem, suite.entries())
-    # Without a wish the precision of the hardware, or where the problem does not have it, one that it has.
-    usual = next((p for p in (target.precision, *target.precisions) if p in entry["run_dtypes"]), target.precision)
-    sys.stdout.write(prompts.build(entry, options.backend, options.precision or usual, target))
+    sys.stdout.write(prompts.build(entry, options.backend, options.precision or target.precision, target))
     return 0
 
 

@@ -61,6 +61,8 @@ class Details:
     outputs: list[Tensor]
     example: str
     sizes: list[tuple[str, str]]
+    own_dtype: str
+    """The dtype of a problem whose inputs do not follow the precision of the run; "" for all others."""
     draws: list[tuple[str, str, str]]
     hidden: str
     hazards: list[str]
@@ -78,6 +80,7 @@ def read(details: Mapping[str, Any]) -> Details:
         outputs=[_output(entry) for entry in details.get("outputs", [])],
         example=_example(details.get("example", {})),
         sizes=[(device.upper(), _sizes(sizes)) for device, sizes in details.get("sizes", {}).items()],
+        own_dtype=own_dtype(details),
         draws=[(name, *_kind(sentence)) for name, sentence in details.get("draws", {}).items()],
         hidden=details.get("hidden_property", ""),
         hazards=list(details.get("hazards", [])),
@@ -87,6 +90,17 @@ def read(details: Mapping[str, Any]) -> Details:
         costs=[cost(entry) for entry in details.get("costs", [])],
         undefined=[(world, reason) for world, reason in details.get("world_sizes", {}).items() if reason],
     )
+
+
+def dtype_of_run(details: Mapping[str, Any], precision: str) -> str:
+    """Dtype in which the problem is posed and judged in a run of that precision; few have one of their own."""
+    return str(details.get("dtype_of_run", {}).get(precision, precision))
+
+
+def own_dtype(details: Mapping[str, Any]) -> str:
+    """The dtype of a problem whose inputs do not follow the precision of the run; "" for all others."""
+    asked = details.get("dtype_of_run", {})
+    return next((str(dtype) for precision, dtype in asked.items() if dtype != precision), "")
 
 
 def _input(entry: Mapping[str, Any], details: Mapping[str, Any]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from django import forms
 from django.conf import settings
@@ -20,10 +20,8 @@ class PromptForm(forms.Form):
     precision = forms.ChoiceField(choices=[(name, name) for name in prompts.PRECISIONS])
     hardware = forms.ChoiceField()
 
-    def __init__(self, query: Mapping[str, str], run_dtypes: Sequence[str] = ()) -> None:
-        """``run_dtypes`` are those of the problem; without a wish the precision is one that it has."""
-        usual = {"precision": run_dtypes[0]} if run_dtypes and DEFAULTS["precision"] not in run_dtypes else {}
-        super().__init__({**DEFAULTS, **usual, **{name: query[name] for name in DEFAULTS if query.get(name)}})
+    def __init__(self, query: Mapping[str, str]) -> None:
+        super().__init__({**DEFAULTS, **{name: query[name] for name in DEFAULTS if query.get(name)}})
         self.targets = hardware.load(settings.TARGETS_FILE)
         self.fields["hardware"].choices = [(target.name, target.title) for target in self.targets.values()]
 

@@ -56,7 +56,7 @@ def problem_page(request: HttpRequest, number: int) -> HttpResponse:
         "versions": every,
         "details": details.read(version.details) if version else None,
         "bounds": bounds.bounds(version.details, targets.values()) if version else [],
-        "prompt_form": _form(request, version),
+        "prompt_form": PromptForm(request.GET),
     }
     return render(request, "problems/problem.html", context)
 
@@ -67,7 +67,7 @@ def prompt_page(request: HttpRequest, number: int) -> HttpResponse:
     problem, _, version = _chosen(request, number)
     if version is None:
         raise Http404
-    form = _form(request, version)
+    form = PromptForm(request.GET)
     refused, text = "", ""
     if form.is_valid():
         entry = catalogue.entry(version)
@@ -92,7 +92,7 @@ def prompt_text(request: HttpRequest, number: int) -> HttpResponse:
     _, _, version = _chosen(request, number)
     if version is None:
         raise Http404
-    form = _form(request, version)
+    form = PromptForm(request.GET)
     if not form.is_valid():
         return _plain("\n".join(form.sentences) + "\n", status=400)
     try:
@@ -121,10 +121,6 @@ def suite_prompts(request: HttpRequest) -> HttpResponse:
     response = HttpResponse("".join(lines), content_type="application/jsonl; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
-
-
-def _form(request: HttpRequest, version: ProblemVersion | None) -> PromptForm:
-    return PromptForm(request.GET, version.details.get("run_dtypes", ()) if version else ())
 
 
 def _plain(text: str, **options: Any) -> HttpResponse:

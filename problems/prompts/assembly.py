@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from problems import details
 from problems.hardware import Hardware
 from problems.prompts import machine, task
 
@@ -28,9 +29,6 @@ def refusal(entry: Mapping[str, Any], backend: str, precision: str, target: Hard
         return f"The backend {backend} needs GPUs, which the target {target.name} does not have; choose pytorch."
     if precision not in target.precisions:
         return f"The target {target.name} runs {' or '.join(target.precisions)}, not {precision}."
-    dtypes = entry.get("run_dtypes", [])
-    if dtypes and precision not in dtypes:
-        return f"Problem {entry['id']} is defined for {' or '.join(dtypes)}, not for {precision}."
     reason = entry.get("world_sizes", {}).get(str(target.world_size), "")
     if reason:
         return f"Problem {entry['id']} is not defined for the {target.world_size} ranks of {target.name}: {reason}"
@@ -42,14 +40,15 @@ def build(entry: Mapping[str, Any], backend: str, precision: str, target: Hardwa
     refused = refusal(entry, backend, precision, target)
     if refused:
         raise Refusal(refused)
+    dtype = details.dtype_of_run(entry, precision)
     title = f"# {entry['title']}: a {BACKENDS[backend]} implementation for {target.title}"
     sections = [
         ("Task", task.summary(entry, backend, precision, target)),
         ("Signature", task.code(entry["signature"] + ":")),
         ("Reference", task.reference(entry)),
-        ("Inputs and outputs", task.arguments(entry, precision, target)),
+        ("Inputs and outputs", task.arguments(entry, dtype, target)),
         ("Rules", _text("rules.md")),
-        ("This problem", task.particulars(entry, precision)),
+        ("This problem", task.particulars(entry, dtype)),
         ("Hardware", machine.describe(entry, precision, target)),
         (f"Backend: {BACKENDS[backend]}", _text(f"backends/{backend}.md")),
     ]

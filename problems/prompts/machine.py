@@ -62,7 +62,8 @@ def _rates(rates: PeakRates, target: Hardware) -> str:
 def _work(entry: Mapping[str, Any], precision: str, target: Hardware) -> list[str]:
     """Least work of one call at the timed shape and, where peaks are known, what it takes at least."""
     shape = "gpu" if target.device == "cuda" else "cpu"
-    cost = bounds.cost(entry, world_size=target.world_size, dtype=precision, shape=shape)
+    dtype = details.dtype_of_run(entry, precision)
+    cost = bounds.cost(entry, world_size=target.world_size, dtype=dtype, shape=shape)
     if cost is None:
         return []
     shown = details.cost(cost)

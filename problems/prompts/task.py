@@ -18,7 +18,7 @@ def summary(entry: Mapping[str, Any], backend: str, precision: str, target: Hard
     lines = [
         f"Write a faster implementation of the distributed operator below (problem {entry['id']}, `{entry['slug']}`; "
         f"kind of parallelism: {kinds}). It runs on {target.title}: {ranks}. "
-        f"The run dtype is {precision} (`{_DTYPES[precision]}`).",
+        f"{_run_dtype(details.dtype_of_run(entry, precision), precision)}",
         entry["statement"],
     ]
     if entry["communication"]:
@@ -30,6 +30,16 @@ def summary(entry: Mapping[str, Any], backend: str, precision: str, target: Hard
     return "\n\n".join(lines)
 
 
+def _run_dtype(dtype: str, precision: str) -> str:
+    if dtype == precision:
+        return f"The run dtype is {precision} (`{_DTYPES[precision]}`)."
+    name = _DTYPES[dtype]
+    return (
+        f"The precision of the run is {precision}; this problem's inputs are {name.removeprefix('torch.')} whatever the "
+        f"precision of the run, so its run dtype is {dtype} (`{name}`)."
+    )
+
+
 def reference(entry: Mapping[str, Any]) -> str:
     """The reference as one file, with a sentence on what it is."""
     return (
@@ -38,13 +48,13 @@ def reference(entry: Mapping[str, Any]) -> str:
     )
 
 
-def arguments(entry: Mapping[str, Any], precision: str, target: Hardware) -> str:
+def arguments(entry: Mapping[str, Any], dtype: str, target: Hardware) -> str:
     """Shapes of the public case as letters, and one small example call argument by argument."""
     read = details.read(entry)
     shape = "gpu" if target.device == "cuda" else "cpu"
     letters = {**entry.get("sizes", {}).get(shape, {}), "W": target.world_size}
     sizes = ", ".join(f"{letter} = {size}" for letter, size in letters.items())
-    lines = [f"Timed (public) shape: {sizes}, dtype {precision}."]
+    lines = [f"Timed (public) shape: {sizes}, dtype {dtype}."]
     if read.example:
         lines.append(f"An example call with small inputs, as rank 0 sees it ({read.example}):")
     rows = [f"- `{t.name}`: {t.value}{_more(t.by_rank)}{_more(t.note)}" for t in read.inputs]
@@ -52,7 +62,7 @@ def arguments(entry: Mapping[str, Any], precision: str, target: Hardware) -> str
     return "\n\n".join(lines) + "\n\n" + "\n".join(rows)
 
 
-def particulars(entry: Mapping[str, Any], precision: str) -> str:
+def particulars(entry: Mapping[str, Any], dtype: str) -> str:
     """What is special about this problem's trials: mutation, aliasing, hidden shapes, draws, tolerance, hazards."""
     read = details.read(entry)
     mutable, shared = (_names(entry.get(key, [])) for key in ("may_mutate", "may_alias"))
@@ -67,7 +77,7 @@ def particulars(entry: Mapping[str, Any], precision: str) -> str:
     if read.hidden:
         lines.append(f"Hidden shapes: {read.hidden}.")
     lines += [f"Draw `{name}` ({kind}): {what}." for name, kind, what in read.draws]
-    lines += [f"Tolerance: {text}" for text in _tolerance(entry, precision)]
+    lines += [f"Tolerance: {text}" for text in _tolerance(entry, dtype)]
     lines += [f"Hazard: {hazard}" for hazard in read.hazards]
     return "\n".join(f"- {line}" for line in lines)
 
@@ -86,8 +96,8 @@ def code(source: str) -> str:
     return f"```python\n{source.strip()}\n```"
 
 
-def _tolerance(entry: Mapping[str, Any], precision: str) -> list[str]:
-    values = entry.get("tolerances", {}).get(precision)
+def _tolerance(entry: Mapping[str, Any], dtype: str) -> list[str]:
+    values = entry.get("tolerances", {}).get(dtype)
     if values is None:
         return []
     whole = "" if values["rms"] is None else f"; the rms error of a whole output at most {values['rms']:.3g} × its rms"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import json
 import re
 from pathlib import Path
 
@@ -21,25 +22,20 @@ LARGEST = 30_000
 MACHINE = re.compile(r"/(home|root|work|tmp|usr|opt|srv)/")
 
 
-def fitting(entry: Entry, target: hardware.Hardware) -> str:
-    """A precision that both the problem and the target have."""
-    return next(p for p in target.precisions if p in entry["run_dtypes"])
-
-
 @pytest.mark.parametrize("entry", PROBLEMS, ids=lambda entry: entry["slug"])
 def test_every_problem_has_a_prompt_for_every_backend(entry: Entry) -> None:
     for backend, name in itertools.product(prompts.BACKENDS, ("h100x8", "b200x8", "h200x4")):
         target = TARGETS[name]
         if entry["world_sizes"][str(target.world_size)]:
             continue
-        text = prompts.build(entry, backend, fitting(entry, target), target)
+        text = prompts.build(entry, backend, "bf16", target)
         for part in (entry["signature"], entry["reference"].strip(), entry["statement"], *entry["hazards"]):
             assert part in text
         for part in (f"`{entry['id']}_{entry['slug']}_{backend}.py`", "450 GB/s" if name[0] == "h" else "900 GB/s"):
             assert part in text
         assert len(text.encode()) < LARGEST
         assert not MACHINE.search(text)
-        assert text == prompts.build(entry, backend, fitting(entry, target), target)
+        assert text == prompts.build(entry, backend, "bf16", target)
 
 
 def test_backends_and_precisions_are_those_of_the_contract() -> None:
@@ -86,15 +82,29 @@ def test_every_backend_has_both_examples() -> None:
 
 def test_a_choice_that_does_not_fit_says_why() -> None:
     gemm = next(entry for entry in PROBLEMS if entry["id"] == 13)
-    only_fp32 = {**gemm, "run_dtypes": ["fp32"]}
     not_for_8 = {**gemm, "world_sizes": {"8": "M must be a multiple of 3·W."}}
     for entry, choice, sentence in (
         (gemm, ("abacus", "bf16", "h100x8"), "There is no backend 'abacus'; there are cuda, triton"),
         (gemm, ("cuda", "fp32", "cpu-gloo"), "needs GPUs"),
         (gemm, ("pytorch", "bf16", "cpu-gloo"), "runs fp32, not bf16"),
-        (only_fp32, ("cuda", "bf16", "h100x8"), "defined for fp32, not for bf16"),
         (not_for_8, ("cuda", "bf16", "h100x8"), "not defined for the 8 ranks of h100x8: M must be a multiple of 3·W."),
     ):
         backend, precision, name = choice
         with pytest.raises(prompts.Refusal, match=re.escape(sentence)):
             prompts.build(entry, backend, precision, TARGETS[name])
+
+
+@pytest.mark.parametrize("precision", prompts.PRECISIONS)
+def test_a_run_of_any_precision_covers_the_whole_suite(precision: str) -> None:
+    """A problem whose inputs have a dtype of their own is asked for in it, with its tolerance, cost and bound."""
+    target = TARGETS["h100x4"]
+    lines = [json.loads(prompts.as_json_line(entry, "cuda", precision, target)) for entry in PROBLEMS]
+    assert [line["id"] for line in lines] == list(range(1, 88))
+    own = {line["id"]: line["prompt"] for line in lines if "whatever the precision of the run" in line["prompt"]}
+    assert set(own) == (set() if precision == "fp32" else {26, 61, 64, 66})
+    for number, prompt in own.items():
+        entry = PROBLEMS[number - 1]
+        assert "so its run dtype is fp32 (`torch.float32`)" in prompt
+        assert f"{entry['tolerances']['fp32']['units']:.3g} × rms of the expected output" in prompt
+        assert "Least work of the most loaded rank for one call" in prompt
+        assert "At peak rates that takes" in prompt

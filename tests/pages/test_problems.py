@@ -47,6 +47,14 @@ def test_a_problem_shows_all_that_decides_its_verdict(suite: Suite) -> None:
         assert hazard in page
 
 
+def test_a_problem_with_a_dtype_of_its_own_says_so_and_has_one_bound_a_target(suite: Suite) -> None:
+    page = words(get(reverse("problem", args=[66])))
+    assert "Precision inputs are fp32 whatever the precision of the run" in page
+    assert page.count("h100x8 fp32") == 1
+    assert "h100x8 bf16" not in page
+    assert "whatever the precision of the run" not in words(get(reverse("problem", args=[13])))
+
+
 def test_bounds_follow_from_cost_model_and_peaks(suite: Suite) -> None:
     """8 H100, bf16: 2·1024·512·1024 flops at 989 TFLOP/s, and an all-reduce of 2 MiB that moves at least S bytes."""
     page = words(get(reverse("problem", args=[13])))
@@ -124,7 +132,7 @@ def test_the_whole_suite_comes_as_json_lines(suite: Suite) -> None:
     assert [line["id"] for line in lines] == [
         version.problem.number
         for version in suite.problem_versions.select_related("problem").order_by("problem__number")
-        if "fp32" in version.details["run_dtypes"] and not version.details["world_sizes"]["4"]
+        if not version.details["world_sizes"]["4"]
     ]
     assert set(lines[0]) == {"id", "slug", "backend", "precision", "hardware", "digest", "prompt"}
     assert {line["digest"] for line in lines} <= set(ProblemVersion.objects.values_list("digest", flat=True))
