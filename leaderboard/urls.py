@@ -6,11 +6,15 @@ from leaderboard.views import board, documents, models, runs, status, submission
 
 urlpatterns = [
     path("", board.leaderboard, name="leaderboard"),
+    path("leaderboard.atom", board.board_feed, name="board-feed"),
+    path("leaderboard.png", board.board_picture, name="board-picture"),
+    path("leaderboard.<slug:kind>", board.board_export, name="board-export"),
     path("models/", models.model_list, name="models"),
     path("models/<slug:slug>/", models.model_page, name="model"),
     path("runs/<slug:run_id>/", runs.run_page, name="run"),
     path("runs/<slug:run_id>/live/", runs.run_live, name="run-live"),
     path("runs/<slug:run_id>/cancel/", runs.run_cancel, name="run-cancel"),
+    path("runs/<slug:run_id>/retry/", runs.run_retry, name="run-retry"),
     path("runs/<slug:run_id>/withdraw/", runs.run_withdraw, name="run-withdraw"),
     path("submissions/<slug:submission_id>/", submissions.submission_page, name="submission"),
     path("submissions/<slug:submission_id>/live/", submissions.submission_live, name="submission-live"),

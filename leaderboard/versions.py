@@ -77,7 +77,7 @@ def cached(version: str | None, key: str, compute: Callable[[], T]) -> T:
     """``compute()``, or what it gave before for this ``key`` at this ``version``."""
     if version is None:
         return compute()
-    name = f"{version}:{key}"
+    name = hashlib.sha256(f"{version} {key}".encode()).hexdigest()  # a key may hold what a reader typed
     found = store.get(name)
     if found is None:
         found = compute()

@@ -2,74 +2,69 @@
 
 from __future__ import annotations
 
-import django_filters
+from django import forms
+from django.core.exceptions import ValidationError
 
-from leaderboard.models import BACKENDS, PRECISIONS, EvaluationScore, Provenance, Target, Track
+from leaderboard.models import BACKENDS, PRECISIONS, Provenance, Target, Track
+from leaderboard.pages.selection import Selection
 from problems.models import Suite, Type
 
+COLUMN_GROUPS = [("more", "More figures"), ("compatible", "PKB-compatible")]
 
-class VersionField(django_filters.fields.ModelChoiceField):
+
+class VersionField(forms.ModelChoiceField):
     """Suites by their version alone: all have one name."""
 
     def label_from_instance(self, obj: Suite) -> str:
         return obj.version
 
 
-class SuiteFilter(django_filters.ModelChoiceFilter):
-    field_class = VersionField
+def _any(choices: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [("", "All"), *choices]
 
 
-class BoardFilter(django_filters.FilterSet):
+def _choice(choices: list[tuple[str, str]], label: str) -> forms.ChoiceField:
+    return forms.ChoiceField(choices=_any(choices), required=False, label=label)
+
+
+def _day(label: str) -> forms.DateField:
+    return forms.DateField(required=False, label=label, widget=forms.DateInput(attrs={"type": "date"}))
+
+
+class BoardFilter(forms.Form):
     """``target`` and ``suite`` always hold one value: rows of different hardware or suites have no common ranking."""
 
-    target = django_filters.ModelChoiceFilter(
-        field_name="evaluation__target",
-        to_field_name="name",
-        queryset=Target.objects.all(),
-        empty_label=None,
-        label="Target",
+    target = forms.ModelChoiceField(
+        Target.objects.all(), to_field_name="name", empty_label=None, required=False, label="Target"
     )
-    suite = SuiteFilter(
-        field_name="evaluation__suite",
-        to_field_name="version",
-        queryset=Suite.objects.all(),
-        empty_label=None,
-        label="Suite",
+    suite = VersionField(Suite.objects.all(), to_field_name="version", empty_label=None, required=False, label="Suite")
+    track = _choice(Track.choices, "Track")
+    backend = _choice(BACKENDS, "Backend")
+    precision = _choice(PRECISIONS, "Precision")
+    provenance = _choice(Provenance.choices, "Provenance")
+    weights = _choice([("open", "Open"), ("closed", "Closed")], "Weights")
+    type = _choice(Type.choices, "Type of parallelism")
+    difficulty = _choice([(str(level), str(level)) for level in range(1, 6)], "Difficulty")
+    since = _day("Submitted from")
+    until = _day("Submitted to")
+    also = forms.BooleanField(required=False, label="Count further types")
+    columns = forms.MultipleChoiceField(
+        choices=COLUMN_GROUPS, required=False, label="Columns", widget=forms.CheckboxSelectMultiple
     )
-    track = django_filters.ChoiceFilter(
-        field_name="evaluation__run__track", choices=Track.choices, empty_label="All", label="Track"
-    )
-    backend = django_filters.ChoiceFilter(
-        field_name="evaluation__run__backend", choices=BACKENDS, empty_label="All", label="Backend"
-    )
-    precision = django_filters.ChoiceFilter(
-        field_name="evaluation__run__precision", choices=PRECISIONS, empty_label="All", label="Precision"
-    )
-    provenance = django_filters.ChoiceFilter(
-        field_name="evaluation__run__provenance", choices=Provenance.choices, empty_label="All", label="Provenance"
-    )
-    weights = django_filters.ChoiceFilter(
-        field_name="evaluation__run__model__open_weights",
-        choices=[("true", "Open"), ("false", "Closed")],
-        empty_label="All",
-        label="Weights",
-        method="by_weights",
-    )
-    type = django_filters.ChoiceFilter(
-        choices=Type.choices, empty_label="All", label="Type of parallelism", method="keep"
-    )
+    charts = forms.BooleanField(required=False, label="Charts", widget=forms.HiddenInput)
+    sort = forms.CharField(required=False, max_length=40, widget=forms.HiddenInput)
+    page = forms.IntegerField(required=False, min_value=1, max_value=1_000_000, widget=forms.HiddenInput)
 
-    class Meta:
-        model = EvaluationScore
-        fields: tuple[str, ...] = ()
-
-    def by_weights(self, queryset, name: str, value: str):  # type: ignore[no-untyped-def]
-        return queryset.filter(**{name: value == "true"})
-
-    def keep(self, queryset, name: str, value: str):  # type: ignore[no-untyped-def]
-        """A type picks which figures are shown and ranked, not which rows."""
-        return queryset
+    def clean(self) -> None:
+        since, until = self.cleaned_data.get("since"), self.cleaned_data.get("until")
+        if since and until and since > until:
+            raise ValidationError(f"No day lies between {since} and {until}: the first must not be after the last.")
 
     @property
-    def chosen_type(self) -> str:
-        return self.form.cleaned_data.get("type", "") if self.form.is_bound and not self.form.errors.get("type") else ""
+    def selection(self) -> Selection:
+        """What was chosen. A field that is refused keeps its sentence beside it and filters nothing."""
+        self.full_clean()
+        kept = {name: value for name, value in self.cleaned_data.items() if value}
+        if "columns" in kept:
+            kept["columns"] = tuple(kept["columns"])
+        return Selection(**kept)

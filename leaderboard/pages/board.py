@@ -1,28 +1,35 @@
 """The ranking: which rows a selection shows, their places, and the order of the column that the reader chose.
 
-Reads score rows and nothing below them; the number of queries does not depend on the number of rows.
+Reads score rows and nothing below them. Of the whole board only what decides order and range is read, a few numbers a
+row; everything else is read for the rows of one page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import QuerySet
+from django.db.models import Exists, F, OuterRef, QuerySet, Value
+from django.db.models.functions import Coalesce, Lower, NullIf
 
+from leaderboard import scoring
 from leaderboard.charts import TypeShare
 from leaderboard.models import EvaluationScore, PublishedResult, PublishedResultKind, Target, TypeScore
 from leaderboard.pages import types
-from leaderboard.scoring import Contender, Place, rank, to_bits, wilson
+from leaderboard.pages.selection import Scope, Selection
+from leaderboard.scoring import Contender, Place, Ranking, ScopeFigures
 from problems.models import Problem
+
+ROWS_PER_PAGE = 100
+BASELINES = 5  # at most so many rows of the reference are pinned
 
 
 @dataclass(frozen=True)
 class Shown:
-    """The figures of a row: of the whole suite, or of one type where the reader picked one."""
+    """The figures of a row: of the whole suite, or of the part that the reader picked."""
 
     problems: int
     correct: int
@@ -34,6 +41,11 @@ class Shown:
     speedup: float
     speedup_low: float | None
     speedup_high: float | None
+    speedup_correct_only: float | None = None
+    utilisation: float | None = None
+    compatible_correct: int = 0
+    compatible_faster: int = 0
+    compatible_speedup: float | None = None
 
     @classmethod
     def whole(cls, score: EvaluationScore) -> Shown:
@@ -49,6 +61,40 @@ class Shown:
             speedup=score.speedup,
             speedup_low=score.speedup_low,
             speedup_high=score.speedup_high,
+            speedup_correct_only=score.speedup_correct_only,
+            utilisation=score.utilisation,
+            compatible_correct=score.compatible_correct,
+            compatible_faster=score.compatible_faster,
+            compatible_speedup=score.compatible_speedup,
+        )
+
+    @classmethod
+    def of(cls, score: EvaluationScore, scope: Scope) -> Shown:
+        """Over the problems in ``scope``."""
+        if scope.whole:
+            return cls.whole(score)
+        vector = {number: parts for number, parts in score.vector.items() if number in scope.numbers}
+        n = len(scope.numbers)
+        figures = scoring.type_figures([parts.outcome(number) for number, parts in vector.items()], n)
+        compatible = [parts for parts in vector.values() if parts.compatible_correct]
+        ratios = [parts.compatible_speedup for parts in compatible if parts.compatible_speedup]
+        low, high = scoring.wilson(figures.correct, n)
+        return cls(
+            problems=n,
+            correct=figures.correct,
+            rate=figures.correctness_rate,
+            low=low,
+            high=high,
+            faster=figures.faster,
+            fast_1=figures.fast_1,
+            speedup=figures.speedup,
+            speedup_low=None,
+            speedup_high=None,
+            speedup_correct_only=figures.speedup_correct_only,
+            utilisation=figures.utilisation,
+            compatible_correct=len(compatible),
+            compatible_faster=sum(ratio > 1 for ratio in ratios),
+            compatible_speedup=scoring.geomean(ratios),
         )
 
 
@@ -66,19 +112,85 @@ class Row:
         return self.score.evaluation.run
 
 
-# Keys of the columns that sort; a leading "-" in the address turns the order round.
-SORTS: dict[str, Callable[[Row], Any]] = {
-    "rank": lambda row: row.place.rank if row.place else 0,
-    "model": lambda row: row.run.model.public_name.casefold(),
-    "team": lambda row: row.run.team.name.casefold(),
-    "track": lambda row: row.run.track,
-    "backend": lambda row: row.run.backend,
-    "correct": lambda row: row.shown.rate,
-    "fast_1": lambda row: row.shown.fast_1,
-    "speedup": lambda row: row.shown.speedup,
-    "cost": lambda row: (row.run.cost_usd is None, row.run.cost_usd or 0),
-    "date": lambda row: row.run.created_at,
+@dataclass(frozen=True)
+class Board:
+    """A selection put in order. ``order``: keys of all its rows as they are shown, from the first page to the last."""
+
+    selection: Selection
+    problems: list[Problem]
+    scope: Scope
+    ranking: Ranking
+    order: list[int]
+    as_of: datetime | None
+    _index: dict[int, int] = field(repr=False)
+
+    @property
+    def pages(self) -> int:
+        return max(1, -(-len(self.order) // ROWS_PER_PAGE))
+
+    @property
+    def page(self) -> int:
+        """The page of the selection, or the last one if there are not so many."""
+        return min(max(1, self.selection.page), self.pages)
+
+    def rows(self, start: int, stop: int) -> list[Row]:
+        """The rows in the places ``start`` to ``stop`` of the order, with everything that is shown of them."""
+        keys = self.order[start:stop]
+        scores = EvaluationScore.objects.filter(pk__in=keys).with_rows().in_bulk()
+        return [self._row(scores[key]) for key in keys]
+
+    def rows_of_page(self) -> list[Row]:
+        start = (self.page - 1) * ROWS_PER_PAGE
+        return self.rows(start, start + ROWS_PER_PAGE)
+
+    def baselines(self) -> list[Row]:
+        """Rows of the reference itself, which stand above the ranking whatever else is filtered; the newest few."""
+        chosen = self.selection
+        every = Selection(target=chosen.target, suite=chosen.suite, precision=chosen.precision)
+        scores = _scores(every).baselines().with_rows().order_by("-evaluation__run__created_at", "-pk")
+        return [self._row(score) for score in scores[:BASELINES]]
+
+    def _row(self, score: EvaluationScore) -> Row:
+        view = TypeScore.View.ALSO if self.selection.also else TypeScore.View.PRIMARY
+        index = self._index.get(score.pk)
+        return Row(
+            score,
+            Shown.of(score, self.scope),
+            types.shares(score.types.all(), view),
+            None if index is None else self.ranking.place(index),
+        )
+
+
+def _public_name(path: str) -> Lower:
+    return Lower(Coalesce(NullIf(f"{path}alias", Value("")), f"{path}name"))
+
+
+# Columns that sort, by what the database or the figures have for them; a "-" in the address turns the order round.
+COLUMN_ORDERS: dict[str, Any] = {
+    "model": _public_name("evaluation__run__model__"),
+    "team": Lower("evaluation__run__team__name"),
+    "track": F("evaluation__run__track"),
+    "backend": F("evaluation__run__backend"),
+    "cost": F("evaluation__run__cost_usd"),
+    "date": F("evaluation__run__created_at"),
+    "correct_only": F("speedup_correct_only"),
+    "utilisation": F("utilisation"),
+    "compatible_correct": F("compatible_correct"),
+    "compatible_faster": F("compatible_faster"),
+    "compatible_speedup": F("compatible_speedup"),
 }
+FIGURE_ORDERS: dict[str, Callable[[Contender], float]] = {
+    "correct": lambda contender: contender.correctness_rate,
+    "fast_1": lambda contender: contender.fast_1,
+    "speedup": lambda contender: contender.speedup,
+}
+WHOLE_SUITE_ONLY = {"correct_only", "utilisation", "compatible_correct", "compatible_faster", "compatible_speedup"}
+SORTS = {"rank", *COLUMN_ORDERS, *FIGURE_ORDERS}
+
+
+def sorts(selection: Selection) -> set[str]:
+    """Columns that can be sorted by. Some figures are stored for the whole suite alone."""
+    return SORTS - WHOLE_SUITE_ONLY if selection.scoped else SORTS
 
 
 def public_scores() -> QuerySet[EvaluationScore]:
@@ -88,29 +200,26 @@ def public_scores() -> QuerySet[EvaluationScore]:
 
 def default_target() -> Target | None:
     """The first target, in the maintainers' order, with a public ranked row; before there is one, the first open."""
-    with_rows = Target.objects.filter(evaluations__score__in=public_scores().ranked()).order_by("order", "name")
+    ranked = public_scores().ranked().filter(evaluation__target=OuterRef("pk"))
+    with_rows = Target.objects.filter(Exists(ranked)).order_by("order", "name")
     return with_rows.first() or Target.objects.open().filter(device="cpu").first() or Target.objects.open().first()
 
 
-def rows(scores: QuerySet[EvaluationScore], *, type_slug: str = "", sort: str = "rank") -> list[Row]:
-    """The ranked rows of ``scores``; rank, range and figures are those of the type if one is given."""
-    found = [_row(score, type_slug) for score in scores.with_rows().defer("fast_p", "pass_at_k", "fast_1_at_k")]
-    of_type = to_bits(Problem.objects.filter(type=type_slug).values_list("number", flat=True)) if type_slug else 0
-    places = {place.key: place for place in rank([_contender(row, type_slug, of_type) for row in found])}
-    placed = [Row(row.score, row.shown, row.shares, places[row.score.pk]) for row in found]
-    placed.sort(key=lambda row: (SORTS["rank"](row), row.run.created_at, row.score.pk))
-    descending, key = sort.startswith("-"), SORTS.get(sort.removeprefix("-"), SORTS["rank"])
-    return sorted(placed, key=key, reverse=descending)
+def read(selection: Selection) -> Board:
+    """The board of ``selection``: two or three queries, of which one or two read a few numbers for each of its rows."""
+    problems = list(Problem.objects.in_suite(selection.suite)) if selection.suite else []
+    scope = selection.scope(problems)
+    scores = _scores(selection).ranked()
+    contenders, as_of = _contenders(scores, scope)
+    ranking = Ranking(contenders)
+    index = {contender.key: number for number, contender in enumerate(ranking.ordered)}
+    return Board(selection, problems, scope, ranking, _order(scores, ranking, selection), as_of, index)  # type: ignore[arg-type]
 
 
-def baselines(scores: QuerySet[EvaluationScore], *, type_slug: str = "") -> list[Row]:
-    """Rows of the reference itself, which stand above the ranking."""
-    return [_row(score, type_slug) for score in scores.with_rows()]
-
-
-def as_of(rows_: Iterable[Row]) -> datetime | None:
-    """When the newest of the scores was computed."""
-    return max((row.score.updated_at for row in rows_), default=None)
+def newest(selection: Selection, count: int) -> list[EvaluationScore]:
+    """The ranked evaluations of the selection that were finished last."""
+    scores = _scores(selection).ranked().with_rows()
+    return list(scores.order_by(F("evaluation__finished_at").desc(nulls_last=True), "-pk")[:count])
 
 
 def published_models() -> QuerySet[PublishedResult]:
@@ -118,30 +227,63 @@ def published_models() -> QuerySet[PublishedResult]:
     return PublishedResult.objects.filter(kind=PublishedResultKind.MODEL)
 
 
-def _row(score: EvaluationScore, type_slug: str) -> Row:
-    by_type = list(score.types.all())
-    return Row(score, _shown(score, by_type, type_slug), types.shares(by_type))
+def _scores(selection: Selection) -> QuerySet[EvaluationScore]:
+    """Public scores that the filters keep."""
+    wanted = {
+        "evaluation__run__track": selection.track,
+        "evaluation__run__backend": selection.backend,
+        "evaluation__run__precision": selection.precision,
+        "evaluation__run__provenance": selection.provenance,
+        "evaluation__run__created_at__date__gte": selection.since,
+        "evaluation__run__created_at__date__lte": selection.until,
+    }
+    scores = public_scores().filter(evaluation__target=selection.target, evaluation__suite=selection.suite)
+    scores = scores.filter(**{name: value for name, value in wanted.items() if value})
+    if selection.weights:
+        scores = scores.filter(evaluation__run__model__open_weights=selection.weights == "open")
+    return scores
 
 
-def _shown(score: EvaluationScore, by_type: list[TypeScore], type_slug: str) -> Shown:
-    if not type_slug:
-        return Shown.whole(score)
-    row = next((t for t in by_type if t.type == type_slug and t.view == TypeScore.View.PRIMARY), None)
-    if row is None:
-        return Shown(0, 0, 0.0, 0.0, 1.0, 0, 0.0, 1.0, None, None)
-    low, high = wilson(row.correct, row.problems)
-    return Shown(
-        row.problems, row.correct, row.correctness_rate, low, high, row.faster, row.fast_1, row.speedup, None, None
-    )
+def _contenders(scores: QuerySet[EvaluationScore], scope: Scope) -> tuple[list[Contender], datetime | None]:
+    """Every row as the ranking takes it, and when the newest of them was computed."""
+    names = ["pk", "solved_bits", "evaluation__run__created_at", "updated_at"]
+    names += ["correctness_rate", "fast_1", "speedup"] if scope.whole else ["gains"]
+    found: list[Contender] = []
+    newest: datetime | None = None
+    bits = scope.bits
+    for key, solved, since, updated, *figures in scores.order_by("pk").values_list(*names):
+        if newest is None or updated > newest:
+            newest = updated
+        solved_bits = int(solved, 16)
+        if not scope.whole:
+            figures = list(_ranked_by(scoring.scope_figures(solved_bits, _by_number(figures[0]), bits)))
+            solved_bits &= bits
+        found.append(Contender(key, *figures, solved=solved_bits, since=since.timestamp()))
+    return found, newest
 
 
-def _contender(row: Row, type_slug: str, of_type: int) -> Contender:
-    solved = row.score.solved
-    return Contender(
-        key=row.score.pk,
-        correctness_rate=row.shown.rate,
-        fast_1=row.shown.fast_1,
-        speedup=row.shown.speedup,
-        solved=solved & of_type if type_slug else solved,
-        since=row.run.created_at.timestamp(),
-    )
+def _ranked_by(figures: ScopeFigures) -> tuple[float, float, float]:
+    return figures.correctness_rate, figures.fast_1, figures.speedup
+
+
+def _by_number(gains: dict[str, float]) -> dict[int, float]:
+    return {int(number): gain for number, gain in gains.items()}
+
+
+def _order(scores: QuerySet[EvaluationScore], ranking: Ranking, selection: Selection) -> list[int]:
+    """Keys in the order of the chosen column; equal ones, and those without a value at the end, by rank."""
+    descending, column = selection.sort.startswith("-"), selection.sort.removeprefix("-")
+    ranked: list[Any] = [contender.key for contender in ranking.ordered]
+    if column == "rank" or column not in sorts(selection):
+        return ranked[::-1] if descending and column == "rank" else ranked
+    if column in FIGURE_ORDERS:
+        by_figure = sorted(ranking.ordered, key=FIGURE_ORDERS[column], reverse=descending)
+        return [contender.key for contender in by_figure]  # type: ignore[misc]
+    values = dict(scores.annotate(by=COLUMN_ORDERS[column]).order_by().values_list("pk", "by"))
+    return _by_value(ranked, values, descending)
+
+
+def _by_value(ranked: Sequence[int], values: dict[int, Any], descending: bool) -> list[int]:
+    known = [key for key in ranked if values[key] is not None]
+    known.sort(key=lambda key: values[key], reverse=descending)
+    return known + [key for key in ranked if values[key] is None]

@@ -36,3 +36,8 @@ def shares(rows: Iterable[TypeScore], view: str = TypeScore.View.PRIMARY) -> lis
 
 def _share(value: str, label: str, row: TypeScore | None) -> TypeShare:
     return TypeShare(value, LETTERS[value], label, row.correct if row else 0, row.problems if row else 0)
+
+
+def legend() -> list[tuple[str, str, str]]:
+    """(letters, label, slug) of every type in order."""
+    return [(LETTERS[value], label, value) for value, label in Type.choices]

@@ -1,35 +1,50 @@
-"""The leaderboard."""
+"""The leaderboard: its page, its exports and its picture, all of one selection."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from leaderboard import charts_board, exports, pictures, versions
+from leaderboard.feeds import BoardFeed
 from leaderboard.forms.board import BoardFilter
 from leaderboard.models import Target
 from leaderboard.pages import board, types
+from leaderboard.pages.board import Board
+from leaderboard.pages.selection import Selection
 from leaderboard.scoring import RANKING_RULE
-from problems.models import Problem, Suite
+from leaderboard.views.conditional import versioned
+from problems.models import Suite
 
-ROWS_PER_PAGE = 100
+# Key, head, whether numeric, and the group of columns that it belongs to ("" is always shown).
 COLUMNS = (
-    ("rank", "Rank", True),
-    ("model", "Model", False),
-    ("team", "Team", False),
-    ("track", "Track", False),
-    ("backend", "Backend", False),
-    ("correct", "Correct", False),
-    ("fast_1", "fast_1", True),
-    ("speedup", "Speedup", True),
-    ("types", "By type", False),
-    ("cost", "Cost", True),
-    ("date", "Date", False),
+    ("rank", "Rank", True, ""),
+    ("model", "Model", False, ""),
+    ("team", "Team", False, ""),
+    ("track", "Track", False, ""),
+    ("backend", "Backend", False, ""),
+    ("correct", "Correct", False, ""),
+    ("fast_1", "fast_1", True, ""),
+    ("speedup", "Speedup", True, ""),
+    ("correct_only", "Speedup, correct only", True, "more"),
+    ("utilisation", "Utilisation", True, "more"),
+    ("at_k", "pass@k", True, "more"),
+    ("compatible_correct", "PKB correct", True, "compatible"),
+    ("compatible_faster", "PKB ratio > 1", True, "compatible"),
+    ("compatible_speedup", "PKB geomean", True, "compatible"),
+    ("types", "By type", False, ""),
+    ("cost", "Cost", True, ""),
+    ("date", "Date", False, ""),
 )
-BEST_LAST = {"correct", "fast_1", "speedup", "date"}  # first click on these heads shows the largest first
+# A first click on one of these heads shows the smallest first; on all others the largest.
+SMALLEST_FIRST = {"rank", "model", "team", "track", "backend", "cost"}
 
 
 @dataclass(frozen=True)
@@ -39,60 +54,142 @@ class Column:
     key: str
     label: str
     numeric: bool
-    sort: bool
     href: str = ""
     order: str = ""
 
 
 @require_safe
-def leaderboard(request: HttpRequest) -> HttpResponse:
-    data = _with_defaults(request.GET)
-    chosen = BoardFilter(data, queryset=board.public_scores())
-    scores = chosen.qs
-    target, suite = (chosen.form.cleaned_data.get(name) for name in ("target", "suite"))
-    sort = data.get("sort", "rank")
-    rows = board.rows(scores.ranked(), type_slug=chosen.chosen_type, sort=sort)
-    context = {
-        "section": "leaderboard",
-        "filter": chosen,
-        "filtered": bool(set(request.GET) - {"sort", "page"}),
-        "target": target,
-        "suite": suite,
-        "count": Problem.objects.in_suite(suite).count() if suite else 0,
-        "sort": sort,
-        "columns": _columns(data, sort),
-        "heads": types.heads(),
-        "rows": Paginator(rows, ROWS_PER_PAGE).get_page(data.get("page")),
-        "baselines": board.baselines(scores.baselines(), type_slug=chosen.chosen_type),
-        "as_of": board.as_of(rows),
-        "rule": RANKING_RULE,
-        "chosen_type": chosen.chosen_type,
-        "published": board.published_models(),
-    }
-    return render(request, "leaderboard/board.html", context)
+@versioned(versions.BOARD)
+def leaderboard(request: HttpRequest, *, version: str | None) -> HttpResponse:
+    form = _form(request, version)
+    selection = form.selection
+    key = f"page:{selection.query()}"
+    parts = _parts(form, selection) if form.errors else versions.cached(version, key, lambda: _parts(form, selection))
+    return render(request, "leaderboard/board.html", {"section": "leaderboard", "site": settings.SITE_URL, **parts})
 
 
-def _with_defaults(given: QueryDict) -> QueryDict:
+@require_safe
+@versioned(versions.BOARD)
+def board_export(request: HttpRequest, kind: str, *, version: str | None) -> HttpResponseBase:
+    """The rows of the selection as a file; all of them, whatever the page."""
+    writer = exports.WRITERS.get(kind)
+    if writer is None:
+        raise Http404
+    form = _form(request, version)
+    selection = form.selection
+    if form.errors:
+        return HttpResponse(_sentences(form), status=400, content_type="text/plain; charset=utf-8")
+    response = StreamingHttpResponse(writer.stream(board.read(selection)), content_type=writer.content_type)
+    name = "-".join(filter(None, ("leaderboard", selection.target and selection.target.name, selection.type)))
+    response["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
+    if kind == "parquet":
+        response["Content-Encoding"] = "identity"  # compressed inside
+    return response
+
+
+@require_safe
+@versioned(versions.BOARD)
+def board_picture(request: HttpRequest, *, version: str | None) -> HttpResponse:
+    """The first rows of the selection as a picture, for previews of links."""
+    selection = _form(request, version).selection
+    picture = versions.cached(version, f"picture:{selection.query()}", lambda: pictures.of_board(board.read(selection)))
+    return HttpResponse(picture, content_type="image/png")
+
+
+@require_safe
+@versioned(versions.BOARD)
+def board_feed(request: HttpRequest, *, version: str | None) -> HttpResponse:
+    """The newest results of the selection."""
+    selection = _form(request, version).selection
+    return BoardFeed()(request, selection=selection)
+
+
+def _form(request: HttpRequest, version: str | None) -> BoardFilter:
     """The selection of the address, with target and suite filled in where it says nothing of them."""
-    data = given.copy()
-    if "target" not in data:
-        target: Target | None = board.default_target()
-        data["target"] = target.name if target else ""
-    if "suite" not in data:
-        suite = Suite.objects.current()
-        data["suite"] = suite.version if suite else ""
-    return data
+    data = request.GET.copy()
+    if "target" not in data or "suite" not in data:
+        target, suite = versions.cached(version, "default of the board", _defaults)
+        data.setdefault("target", target)
+        data.setdefault("suite", suite)
+    return BoardFilter(data)
 
 
-def _columns(data: QueryDict, sort: str) -> list[Column]:
-    return [_column(data, sort, *column) for column in COLUMNS]
+def _defaults() -> tuple[str, str]:
+    target: Target | None = board.default_target()
+    suite = Suite.objects.current()
+    return target.name if target else "", suite.version if suite else ""
 
 
-def _column(data: QueryDict, sort: str, key: str, label: str, numeric: bool) -> Column:
-    if key not in board.SORTS:
-        return Column(key, label, numeric, sort=False)
-    order = {key: "ascending", f"-{key}": "descending"}.get(sort, "")
-    following = data.copy()
-    following.pop("page", None)
-    following["sort"] = key if order == "descending" or (not order and key not in BEST_LAST) else f"-{key}"
-    return Column(key, label, numeric, sort=True, href=f"?{following.urlencode()}", order=order)
+def _parts(form: BoardFilter, selection: Selection) -> dict[str, Any]:
+    """What the page shows of the selection: its body as HTML, title, description and address of the picture."""
+    found = board.read(selection)
+    rows = found.rows_of_page()
+    shown_charts = charts_board.charts(found, rows) if selection.charts and rows else []
+    context = {
+        "form": form,
+        "selection": selection,
+        "board": found,
+        "rows": rows,
+        "baselines": found.baselines(),
+        "columns": _columns(selection),
+        "heads": types.heads(),
+        "legend": types.legend(),
+        "rule": RANKING_RULE,
+        "published": board.published_models(),
+        "charts": shown_charts,
+        "pager": _pager(found),
+        "links": _links(selection),
+    }
+    return {
+        "body": render_to_string("leaderboard/_board.html", context),
+        "target": selection.target,
+        "as_of": found.as_of,
+        "charts": bool(shown_charts),
+        "picture": f"{reverse('board-picture')}?{selection.query(page=1, charts=False)}",
+        "feed": f"{reverse('board-feed')}?{selection.query(page=1, charts=False, sort='rank')}",
+        "permalink": f"{reverse('leaderboard')}?{selection.query()}",
+    }
+
+
+def _links(selection: Selection) -> dict[str, Any]:
+    query = selection.query(page=1, charts=False)
+    return {
+        "permalink": f"{reverse('leaderboard')}?{selection.query()}",
+        "charts": f"{reverse('leaderboard')}?{selection.query(charts=not selection.charts)}",
+        "feed": f"{reverse('board-feed')}?{query}",
+        "exports": [
+            (name, f"{reverse('board-export', args=[kind])}?{query}")
+            for kind, name in (("csv", "CSV"), ("json", "JSON"), ("parquet", "Parquet"))
+        ],
+    }
+
+
+def _pager(found: Board) -> dict[str, Any]:
+    page, size = found.page, board.ROWS_PER_PAGE
+    return {
+        "first": (page - 1) * size + 1,
+        "last": min(page * size, len(found.order)),
+        "previous": found.selection.query(page=page - 1) if page > 1 else "",
+        "next": found.selection.query(page=page + 1) if page < found.pages else "",
+    }
+
+
+def _columns(selection: Selection) -> list[Column]:
+    return [
+        _column(selection, key, label, numeric)
+        for key, label, numeric, group in COLUMNS
+        if not group or group in selection.columns
+    ]
+
+
+def _column(selection: Selection, key: str, label: str, numeric: bool) -> Column:
+    if key not in board.sorts(selection):
+        return Column(key, label, numeric)
+    order = {key: "ascending", f"-{key}": "descending"}.get(selection.sort, "")
+    smallest = order == "descending" or (not order and key in SMALLEST_FIRST)
+    query = selection.query(sort=key if smallest else f"-{key}", page=1)
+    return Column(key, label, numeric, href=f"?{query}", order=order)
+
+
+def _sentences(form: BoardFilter) -> str:
+    return "".join(f"{name}: {' '.join(errors)}\n" for name, errors in form.errors.items())

@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from evaluator.contract import Code
+from leaderboard import versions
 from leaderboard.models import Attempt, AttemptState, Evaluation, PublishedResult, Target
 from leaderboard.pages import docs
 from leaderboard.scoring import RANKING_RULE
@@ -87,7 +88,7 @@ def test_filters_keep_what_fits(suite: Suite) -> None:
     for query, kept, gone in (
         ("backend=cuda", ">Cuda<", ">Triton</a>"),
         ("track=agentic", ">Triton</a>", ">Cuda</a>"),
-        ("weights=true", ">Cuda</a>", ">Triton</a>"),
+        ("weights=open", ">Cuda</a>", ">Triton</a>"),
         ("precision=fp32&track=", ">Cuda</a>", "No run"),
     ):
         page = show(f"/?{query}")
@@ -178,10 +179,11 @@ def test_the_number_of_queries_does_not_grow(suite: Suite, route: str) -> None:
     evaluated_run("tie", suite=suite)
     address = reverse(route)
     queries(address)
+    versions.bump()  # nothing is taken from the cache
     with_one = queries(address)
     for _ in range(39):
         evaluated_run("faster", "tie", "deadlock", "race", suite=suite)
-    assert queries(address) == with_one <= 14
+    assert queries(address) == with_one <= 15
 
 
 def test_a_run_costs_the_same_with_many_answers(site: Site) -> None:

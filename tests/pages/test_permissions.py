@@ -23,6 +23,9 @@ WHO = ("anonymous", "stranger", "member", "owner", "maintainer")
 # (method, route, state of the run) -> what anonymous, stranger, member, owner and maintainer get.
 TABLE: dict[tuple[str, str, str], tuple[int | str, ...]] = {
     ("GET", "leaderboard", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "board-feed", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "board-picture", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "board-export", "public"): (OK, OK, OK, OK, OK),
     ("GET", "models", "public"): (OK, OK, OK, OK, OK),
     ("GET", "problems", "public"): (OK, OK, OK, OK, OK),
     ("GET", "problem", "public"): (OK, OK, OK, OK, OK),
@@ -53,7 +56,10 @@ TABLE: dict[tuple[str, str, str], tuple[int | str, ...]] = {
     ("GET", "submission-source", "public"): (OK, OK, OK, OK, OK),
     ("GET", "submission-source", "source kept"): (HIDDEN, HIDDEN, OK, OK, OK),
     ("GET", "submission-source", "private"): (HIDDEN, HIDDEN, OK, OK, OK),
+    ("GET", "run-cancel", "public"): (LOGIN, HIDDEN, OK, OK, HIDDEN),
     ("POST", "run-cancel", "public"): (LOGIN, HIDDEN, DONE, DONE, HIDDEN),
+    ("POST", "run-retry", "public"): (LOGIN, HIDDEN, DONE, DONE, DONE),
+    ("POST", "run-retry", "private"): (LOGIN, HIDDEN, DONE, DONE, DONE),
     ("GET", "run-withdraw", "public"): (LOGIN, HIDDEN, OK, OK, HIDDEN),
     ("POST", "run-withdraw", "public"): (LOGIN, HIDDEN, DONE, DONE, HIDDEN),
     ("GET", "submit", "public"): (LOGIN, OK, OK, OK, OK),
@@ -93,7 +99,7 @@ def test_each_person_gets_what_the_table_says(site: Site, method: str, route: st
     for who, wanted in zip(WHO, TABLE[method, route, state], strict=True):
         client = site.client(who)
         data = {**form, "name": f"{form['name']} of {who}"} if "name" in form else form
-        response = client.get(address) if method == "GET" else client.post(address, data)
+        response = client.get(address, form) if method == "GET" else client.post(address, data)
         got: int | str = response.status_code
         if response.status_code == 302:
             got = LOGIN if "/accounts/login/" in response["Location"] else GONE
@@ -158,7 +164,7 @@ def _own_patterns(resolver: URLResolver) -> list[URLPattern]:
 
 
 def _form(site: Site, route: str) -> dict[str, str]:
-    return {"evaluation": site.evaluation.public_id} if route == "run-cancel" else FORMS.get(route, {})
+    return {"evaluation": site.evaluation.public_id} if route in ("run-cancel", "run-retry") else FORMS.get(route, {})
 
 
 def _address(site: Site, route: str) -> str:
@@ -167,6 +173,7 @@ def _address(site: Site, route: str) -> str:
         "problem-prompt": lambda: [site.submission.problem.number],
         "problem-prompt-text": lambda: [site.submission.problem.number],
         "document": lambda: ["feedback"],
+        "board-export": lambda: ["csv"],
         "model": lambda: [site.run.model.slug],
         "team": lambda: [site.team.slug],
         "model-create": lambda: [site.team.slug],
