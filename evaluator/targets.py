@@ -51,6 +51,8 @@ class Target(BaseModel):
     world_sizes: tuple[int, ...] = ()
     """All world sizes it can run; empty: only ``world_size``."""
     precisions: tuple[Precision, ...]
+    process_group: Literal["gloo", "nccl", "emulated"]
+    """The c10d backend between the ranks; ``emulated`` lets several of them share one GPU."""
     queue: str
     ranked: bool
     label: str = ""

@@ -23,6 +23,7 @@ from pathlib import Path
 import evaluator.runner
 from evaluator.contract import Code
 from evaluator.judge.faults import Fault, HarnessFault
+from evaluator.judge.hardware import HOST, Hardware
 from evaluator.runner.wire import MAX_FRAME, BadFrame, pack
 from evaluator.sandbox import Bind, FreezeFailed, ResourceLimits, Sandbox, SandboxSpec, UnwalledJob, python_command
 
@@ -45,10 +46,18 @@ class Arm:
     """
 
     def __init__(
-        self, name: str, *, world_size: int, threads: int, limits: ResourceLimits, walled: bool = True
+        self,
+        name: str,
+        *,
+        world_size: int,
+        threads: int,
+        limits: ResourceLimits,
+        walled: bool = True,
+        hardware: Hardware = HOST,
     ) -> None:
         self.name = name
         self.world_size = world_size
+        self.hardware = hardware
         self.launches = 0
         self.torch = ""
         self.python = ""
@@ -83,8 +92,11 @@ class Arm:
                 "MKL_NUM_THREADS": str(threads),
                 "GLOO_SOCKET_IFNAME": "lo",
                 "TORCH_SHOW_CPP_STACKTRACES": "0",
+                **self.hardware.environment,
             },
             limits=limits,
+            devices=self.hardware.nodes,
+            seccomp_profile=self.hardware.device,
         )
 
     def submit(self, source: str) -> None:

@@ -47,7 +47,9 @@ class Exit(_Message):
 class Answer(_Message):
     """A rank or the fork server has done what the message with that nonce asked for."""
 
-    kind: Literal["initialised", "compiled", "imported", "ready", "prepared", "cleared"] = Field(alias="is")
+    kind: Literal[
+        "initialised", "compiled", "imported", "ready", "prepared", "loaded", "cleared", "watching", "recorded"
+    ] = Field(alias="is")
     nonce: Nonce
 
 
@@ -89,7 +91,7 @@ def parse(packet: bytes) -> Frame:
 
 @dataclass(frozen=True)
 class TensorNode:
-    """A tensor as a rank describes it; its bytes, if it is dense and on the CPU, are at ``offset`` of the region."""
+    """A tensor as a rank describes it; its bytes, if it is dense and on the rank's device, are at ``offset``."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -100,6 +102,8 @@ class TensorNode:
     extra: bool
     alias: int | None
     offset: int | None
+    home: str = "cpu"
+    """The rank's device, on which it must be."""
 
     @property
     def nbytes(self) -> int:
@@ -134,17 +138,20 @@ class OtherNode:
 Node = TensorNode | ValueNode | SequenceNode | DictNode | OtherNode
 
 
-def parse_structure(described: Any, capacity: int) -> Node:
+def parse_structure(described: Any, capacity: int, home: str = "cpu") -> Node:
     """The structure of an output from a rank's description of it, with offsets into a region of ``capacity`` bytes.
+
+    ``home``: the device of the rank.
 
     Raises BadFrame for what the runner never sends, bytes beyond the region among it.
     """
-    return _Structure(capacity).node(described, 0)
+    return _Structure(capacity, home).node(described, 0)
 
 
 class _Structure:
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, home: str) -> None:
         self.capacity = capacity
+        self.home = home
         self.offset = 0
         self.nodes = 0
 
@@ -184,11 +191,12 @@ class _Structure:
             shape=shape,
             class_name=str(described["class"])[:200],
             device=str(described["device"])[:50],
+            home=self.home,
             layout=str(described["layout"])[:50],
             overlap=bool(described["overlap"]),
             extra=bool(described["extra"]),
             alias=alias if type(alias) is int else None,
-            offset=self.offset if described["layout"] == "strided" and described["device"] == "cpu" else None,
+            offset=self.offset if described["layout"] == "strided" and described["device"] == self.home else None,
         )
         if node.offset is not None:
             if node.offset + node.nbytes > self.capacity:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -21,15 +22,21 @@ _storage_at = torch._C._construct_storage_from_data_pointer
 
 
 class Host:
-    """Ranks on the CPU: arguments lie in the shared region itself, the clock is the host's."""
+    """A rank on the CPU: arguments lie in the shared region itself, or ``mirrored`` in a copy; the host's clock."""
 
     device = torch.device("cpu")
 
+    def __init__(self, *, mirrored: bool = False) -> None:
+        self.mirrored = mirrored
+
     def source(self, descriptor: int) -> Region:
-        return Region(descriptor)
+        return Mirror(descriptor, self.device) if self.mirrored else Region(descriptor)
 
     def fence(self) -> None:
         """Nothing runs beside the host."""
+
+    def flush(self) -> None:
+        """The judge's ring of slots is larger than the cache."""
 
     def timer(self) -> Callable[[], float]:
         """Starts a clock; what is returned stops it and gives the seconds."""
@@ -41,13 +48,11 @@ class Cuda(Host):
     """A rank on one CUDA device. What its clock takes is the time between two events on its stream."""
 
     def __init__(self, index: int) -> None:
+        super().__init__(mirrored=True)
         self.device = torch.device("cuda", index)
         torch.cuda.set_device(self.device)
         cache: int = torch.cuda.get_device_properties(self.device).L2_cache_size
         self.scratch = torch.empty(FLUSH_MULTIPLE * cache, dtype=torch.uint8, device=self.device)
-
-    def source(self, descriptor: int) -> Region:
-        return Mirror(descriptor, self.device)
 
     def fence(self) -> None:
         """Waits until the device has done everything."""
@@ -114,6 +119,13 @@ class Mirror(Region):
     def save(self, start: int, size: int) -> None:
         """Copies a slot back, so that the judge sees what the call has left of its arguments."""
         self.host[start : start + size].copy_(self.copy[start : start + size])
+
+
+def make_device(command: dict[str, Any], rank: int) -> Host:
+    """The device that the judge's launch command names for the rank."""
+    if command["device"] == "cuda":
+        return Cuda(command["numbers"][rank])
+    return Host(mirrored=command["mirrored"])
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:

@@ -17,7 +17,6 @@ import os
 import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -26,12 +25,13 @@ from typing import Any, NoReturn, cast
 
 import torch.distributed as dist
 
+from .device import Mirror, make_device
+from .observing import Watch
 from .values import Region, TooLarge, build, deliver
 from .wire import BadFrame, receive, send
 
 M_PERTURB = -6  # mallopt(3): fill allocated memory with a pattern
 MAX_TRACEBACK = 8_000
-_clock = time.perf_counter  # taken before any submission is imported, so that a later change of it does not reach here
 PATIENCE = datetime.timedelta(hours=2)  # longer than any evaluation: the judge, not the backend, ends a wait
 
 
@@ -49,8 +49,11 @@ class Rank:
         os.close(log)
         faulthandler.enable(file=dump)
         faulthandler.register(signal.SIGUSR1, file=dump, all_threads=True)
-        self.source = Region(source)
+        self.device = make_device(command, rank)
+        self.source = self.device.source(source)
         self.target = Region(target)
+        self.slot: list[int] | None = None
+        """Start and size of the last call's arguments in the source region, where it is a mirror."""
         os.close(source)
         os.close(target)
         self.mallopt = ctypes.CDLL(None).mallopt
@@ -68,7 +71,14 @@ class Rank:
             MASTER_ADDR="127.0.0.1",
             MASTER_PORT=str(self.command["port"]),
         )
-        dist.init_process_group("gloo", init_method="env://", timeout=PATIENCE)
+        backend = self.command["process_group"]
+        if backend == "emulated":
+            from . import emulation
+
+            emulation.register()
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if backend == "nccl" else backend, init_method="env://", timeout=PATIENCE
+        )
         for partition in self.command["partitions"]:
             mine = None
             for members in partition:
@@ -86,6 +96,7 @@ class Rank:
         stock: list[list[Any]] = []
         replaced: list[Any] = []
         output: Any = None
+        watch: Watch | None = None
         while (message := receive(self.channel)) is not None:
             nonce = message["nonce"]
             phase = message["do"]
@@ -112,30 +123,48 @@ class Rank:
                         gc.collect()
                         self.mallopt(M_PERTURB, message["perturb"])
                         answer = {"is": "prepared"}
+                    case "load":
+                        self.load(message["slots"])
+                        answer = {"is": "loaded"}
                     case "call":
                         assert solution is not None
-                        began = _clock()
+                        self.unlock(message)
+                        stop = self.device.timer()
                         output = solution(*arguments)
-                        own = _clock() - began
+                        own = stop()
                         answer = {"is": "done", "output": self.deliver(output, replaced), "seconds": own}
                     case "nothing":
-                        began = _clock()
-                        answer = {"is": "done", "output": {"t": "value", "v": None}, "seconds": _clock() - began}
+                        own = self.device.timer()()
+                        answer = {"is": "done", "output": {"t": "value", "v": None}, "seconds": own}
                     case "stock":
-                        output, replaced = None, []
+                        output, replaced, self.slot = None, [], None
                         stock = [*(stock if message["more"] else []), self.arguments(message["arguments"])]
                         answer = {"is": "prepared"}
                     case "train":
                         assert solution is not None
-                        began = _clock()
+                        stop = self.device.timer()
                         for index in range(message["calls"]):
                             arguments = stock[index % len(stock)]
                             output = solution(*arguments)
-                        own = _clock() - began
+                        own = stop()
                         replaced = [arguments[place] for place in message["replaced"]]
                         answer = {"is": "done", "output": self.deliver(output, replaced), "seconds": own}
                     case "again":
                         answer = {"is": "done", "output": self.deliver(output, replaced)}
+                    case "watch":
+                        watch = Watch(self.device.device)
+                        answer = {"is": "watching"}
+                    case "observe":
+                        assert solution is not None and watch is not None
+                        self.unlock(message)
+                        with watch.call():
+                            output = solution(*arguments)
+                            self.device.fence()
+                        answer = {"is": "done", "output": self.deliver(output, replaced)}
+                    case "record":
+                        assert watch is not None
+                        self.target.write_text(watch.record(self.target.room))
+                        answer = {"is": "recorded"}
                     case other:
                         raise ValueError(f"unknown message {other!r}")
             except TooLarge as error:
@@ -152,8 +181,30 @@ class Rank:
         """The arguments that the nodes describe."""
         return [build(node, self.source, self.groups) for node in nodes]
 
+    def load(self, slots: list[list[int]]) -> None:
+        """Brings slots (start, bytes) to the device, before the call that needs them and outside of its time."""
+        assert isinstance(self.source, Mirror)
+        self.source.load([(start, size) for start, size in slots])
+        self.device.flush()
+        self.device.fence()
+
+    def unlock(self, message: dict[str, Any]) -> None:
+        """Makes the arguments of a call readable where they lie in a mirror."""
+        self.slot = message.get("slot")
+        if isinstance(self.source, Mirror) and self.slot:
+            if message.get("load"):
+                self.load([self.slot])
+            first, second = message["keys"]
+            self.source.unlock(*self.slot, (first, second))
+            self.device.fence()
+
     def deliver(self, output: Any, replaced: list[Any]) -> dict[str, Any]:
-        """Copies and describes the output, and behind it the lists whose entries a problem lets be replaced."""
+        """Copies and describes the output, and behind it the lists whose entries a problem lets be replaced.
+
+        What the call left of its arguments goes back as well where they lie in a mirror.
+        """
+        if isinstance(self.source, Mirror) and self.slot:
+            self.source.save(*self.slot)
         return deliver((output, *replaced) if replaced else output, self.target, self.source)
 
     def run_file(self, code: CodeType) -> ModuleType:

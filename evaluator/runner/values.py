@@ -25,6 +25,7 @@ import torch
 ALIGNMENT = 64
 MAX_NODES = 400
 MAX_DEPTH = 12
+LENGTH_BYTES = 8  # before a text in a region
 
 # Taken before any submission is imported, so that a later change of these names does not reach the copies below.
 _frombuffer = torch.frombuffer
@@ -48,6 +49,8 @@ def aligned(offset: int) -> int:
 class Region:
     """A shared memory region of one rank."""
 
+    device = torch.device("cpu")  # of the tensors made of it
+
     def __init__(self, descriptor: int) -> None:
         # Every page is there before the first call, so that no call pays for page faults.
         self.map = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
@@ -63,6 +66,18 @@ class Region:
             return torch.empty(tuple(shape), dtype=dtype)
         flat = _frombuffer(self.map, dtype=dtype, count=count, offset=offset)
         return _view_as(flat, tuple(shape)) if stride is None else _as_strided(flat, tuple(shape), tuple(stride))
+
+    @property
+    def room(self) -> int:
+        """Bytes of the longest text that ``write_text`` takes."""
+        return self.size - LENGTH_BYTES
+
+    def write_text(self, text: bytes) -> None:
+        """Puts a text at the start of the region, its length before it. Raises ValueError if it is too long."""
+        if len(text) > self.room:
+            raise ValueError(f"a text of {len(text)} bytes in a region of {self.size}")
+        self.map[:LENGTH_BYTES] = len(text).to_bytes(LENGTH_BYTES, "little")
+        self.map[LENGTH_BYTES : LENGTH_BYTES + len(text)] = text
 
 
 def build(node: dict[str, Any], region: Region, groups: Sequence[Any]) -> Any:
@@ -136,7 +151,7 @@ class _Delivery:
         return {"t": "other", "words": f"an object of {kind.__module__}.{kind.__qualname__}"[:200]}
 
     def tensor(self, value: torch.Tensor) -> dict[str, Any]:
-        dense = value.layout is torch.strided and value.device.type == "cpu"
+        dense = value.layout is torch.strided and value.device == self.source.device
         node: dict[str, Any] = {
             "t": "tensor",
             "dtype": str(value.dtype).removeprefix("torch."),
