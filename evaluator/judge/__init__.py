@@ -16,6 +16,7 @@ from evaluator.contract import Job, Phase, Progress, Report
 from evaluator.judge import static
 from evaluator.judge.arm import Arm
 from evaluator.judge.faults import Fault, HarnessFault
+from evaluator.judge.hardware import hardware_of
 from evaluator.judge.record import Record
 from evaluator.sandbox import ResourceLimits, SandboxLeftovers, SandboxUnavailable
 from problems.suite import registry
@@ -32,15 +33,23 @@ def _nobody_listens(progress: Progress) -> None:
     """Takes progress where nobody wants to hear of it."""
 
 
-def evaluate(job: Job, *, progress: Callable[[Progress], None] = _nobody_listens, with_timing: bool = True) -> Report:
+def evaluate(
+    job: Job,
+    *,
+    progress: Callable[[Progress], None] = _nobody_listens,
+    with_timing: bool = True,
+    with_probes: bool | None = None,
+) -> Report:
     """Evaluates a job. Whatever the submission does ends in a report, and so does whatever goes wrong with us.
 
-    ``progress`` is called with every sign of life; ``with_timing`` False stops after the correctness trials.
+    ``progress`` is called with every sign of life. ``with_timing`` False leaves the comparison of speed out;
+    ``with_probes`` None makes the probes where speed is compared.
     """
+    probing = with_timing if with_probes is None else with_probes
     record = Record(job, progress)
     try:
         with ExitStack() as stack:
-            _evaluate(job, record, stack, with_timing)
+            _evaluate(job, record, stack, with_timing, probing)
     except Fault as fault:
         record.fail(fault)
     except (HarnessFault, SandboxUnavailable, SandboxLeftovers) as fault:
@@ -53,11 +62,12 @@ def evaluate(job: Job, *, progress: Callable[[Progress], None] = _nobody_listens
     return record.report()
 
 
-def _evaluate(job: Job, record: Record, stack: ExitStack, with_timing: bool) -> None:
+def _evaluate(job: Job, record: Record, stack: ExitStack, with_timing: bool, with_probes: bool) -> None:
     with record.phase(Phase.STATIC, "reading the file"):
         static.examine(job.source)
     _check_job(job, record)
     walled = not _known_code_without_walls(job)
+    hardware = hardware_of(targets.target(job.target), job.world_size)
     arms = []
     for name in ("reference", "candidate"):
         arm = Arm(
@@ -66,13 +76,14 @@ def _evaluate(job: Job, record: Record, stack: ExitStack, with_timing: bool) -> 
             threads=targets.threads_per_rank(job.world_size),
             limits=LIMITS,
             walled=walled,
+            hardware=hardware,
         )
         stack.callback(arm.stop)
         arms.append(arm)
     record.isolation = arms[-1].sandbox.isolation
     from evaluator.judge.evaluation import Evaluation  # imports torch, while the sandboxes do the same
 
-    Evaluation(job, record, *arms).run(with_timing=with_timing)
+    Evaluation(job, record, *arms).run(with_timing=with_timing, with_probes=with_probes)
 
 
 def _known_code_without_walls(job: Job) -> bool:

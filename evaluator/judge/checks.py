@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from evaluator.judge.endpoint import Endpoint
 from evaluator.judge.frames import Node, SequenceNode, TensorNode
 from evaluator.judge.launch import Call, Launch
 from evaluator.judge.layout import Encoded
@@ -46,15 +47,20 @@ def take(
     launch: Launch, call: Call, arguments: Sequence[Encoded], start: int, *, in_place: Sequence[str]
 ) -> list[RankSnapshot]:
     """Copies all that a check needs out of the regions; of the arguments those that may be changed ``in_place``."""
-    snapshots = []
-    for end, node, encoded in zip(launch.ends, call.outputs, arguments, strict=True):
-        nodes = list(tensors(node))
-        changed = encoded.changed(end.source, start)
-        held = {name: [p.read(end.source, start) for p in encoded.pieces if p.name == name] for name in in_place}
-        aliases = tuple("" if n.alias is None else encoded.named(n.alias - start) for n in nodes)
-        values = tuple(None if n.offset is None else end.target.read(n) for n in nodes)
-        snapshots.append(RankSnapshot(node, values, tuple(changed), held, aliases))
-    return snapshots
+    return [
+        take_rank(end, node, encoded, start, in_place=in_place)
+        for end, node, encoded in zip(launch.ends, call.outputs, arguments, strict=True)
+    ]
+
+
+def take_rank(end: Endpoint, node: Node, encoded: Encoded, start: int, *, in_place: Sequence[str]) -> RankSnapshot:
+    """The snapshot of one rank, which must not be in a call."""
+    nodes = list(tensors(node))
+    changed = encoded.changed(end.source, start)
+    held = {name: [p.read(end.source, start) for p in encoded.pieces if p.name == name] for name in in_place}
+    aliases = tuple("" if n.alias is None else encoded.named(n.alias - start) for n in nodes)
+    values = tuple(None if n.offset is None else end.target.read(n) for n in nodes)
+    return RankSnapshot(node, values, tuple(changed), held, aliases)
 
 
 def digest(launch: Launch, call: Call) -> bytes:

@@ -149,20 +149,27 @@ def _stuck(launch: Launch, phase: Phase, seconds: float) -> Fault:
     computing = used > BUSY * elapsed
     what = _STEPS.get(phase, "a call")
     table = _table(launch)
-    verdict = (
-        "the ranks were still computing"
-        if computing
-        else "nobody was computing: they wait for something that never comes"
-    )
+    if phase is Phase.PROBES:
+        verdict = "it had ended in the trials, so the ranks wait for something that never comes now"
+    elif computing:
+        verdict = "the ranks were still computing"
+    else:
+        verdict = "nobody was computing: they wait for something that never comes"
+    slow = computing and phase is not Phase.PROBES  # what spins in a probe has been quick before
     return Fault(
-        Code.TOO_SLOW if computing else Code.DEADLOCK,
+        Code.TOO_SLOW if slow else Code.DEADLOCK,
         f"{what.capitalize()} did not end within {seconds:.0f} s; {verdict}. {table}"[:1_000],
-        hints=_waiting_hints(launch, computing),
+        hints=_waiting_hints(launch, computing=computing, probing=phase is Phase.PROBES),
         normalised=f"{phase} {computing} {table}",
     )
 
 
-def _waiting_hints(launch: Launch, computing: bool) -> tuple[str, ...]:
+def _waiting_hints(launch: Launch, *, computing: bool, probing: bool) -> tuple[str, ...]:
+    if probing:
+        return (
+            "In calls back to back a rank may be one call ahead of its peers: flags and counters must tell one call "
+            "from the next, and must not be taken back before every peer has seen them.",
+        )
     returned = [end.rank for end in launch.ends if end.answered]
     if computing or not returned:
         return ()

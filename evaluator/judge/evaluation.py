@@ -12,7 +12,7 @@ import torch
 
 from evaluator import targets
 from evaluator.contract import Backend, CaseResult, Code, Compatible, Decision, Job, Phase, Precision, Timing
-from evaluator.judge import bounds, census, timing, trials
+from evaluator.judge import bounds, census, probes, timing, trials
 from evaluator.judge.arm import Arm
 from evaluator.judge.checks import publicly_equal
 from evaluator.judge.crosscheck import Batch
@@ -66,6 +66,9 @@ class Evaluation:
         self.problem = registry.get(job.problem_id)
         self.dtype = DTYPES[job.precision]
         self.case = self.problem.public_case(world_size=job.world_size, dtype=self.dtype, device=self.target.device)
+        if self.case.dtype != self.dtype:
+            own = str(self.case.dtype).removeprefix("torch.")
+            record.hints.append(f"The inputs of this problem are {own} whatever the precision of the run.")
         self.partitions: list[Partition] = []
         self.trials: list[Trial] = []
         self.source_bytes = 0
@@ -74,16 +77,18 @@ class Evaluation:
         self.candidate_seconds = 0.0
         """Median time of the candidate's calls in the public trials."""
 
-    def run(self, *, with_timing: bool) -> None:
+    def run(self, *, with_timing: bool, with_probes: bool) -> None:
         """All phases in order. Raises Fault at the first that the submission fails."""
         with _one_thread():
             self._prepare()
             self._correctness()
             if with_timing:
                 self._timing()
-                self._probes()
             else:
                 self.record.skip(Phase.TIMING, "Not asked for.")
+            if with_probes:
+                self._probes()
+            else:
                 self.record.skip(Phase.PROBES, "Not asked for.")
             self._census()
         self.record.message = self.record.message or "Correct."
@@ -321,42 +326,36 @@ class Evaluation:
     # Probes and census.
 
     def _probes(self) -> None:
-        """Determinism: one input twice, in fresh processes and with two patterns in fresh memory."""
-        with self.record.phase(Phase.PROBES, "repeating an input") as detail, self._launch(self.candidate) as theirs:
+        """Single changes of an input, and calls back to back (``judge.probes``)."""
+        with self.record.phase(Phase.PROBES, "drawing probes") as detail, self._launch(self.candidate) as theirs:
             theirs.load(self.names, self._within(self.job.limits.ready))
-            trial, ring = self.trials[0], Ring(self.source_bytes)
-            repeats = []
-            for _ in range(2):
-                repeats.append(
-                    trials.run(self.problem, trial, theirs, ring, self._within(self.job.limits.call), Phase.PROBES)
-                )
-            self.record.scheduled += theirs.scheduled
-            for result in repeats:
-                if not result.passed:
-                    raise Fault(
-                        Code.RACE,
-                        "The same input gave a right result in the trials and a wrong one when it was repeated: "
-                        + "; ".join(result.sentences()),
-                        normalised="repeat differs",
-                    )
-            if _bitwise_equal(*repeats):
-                detail.append("Repeated inputs give the same bits.")
-            else:
-                detail.append("Repeated inputs give different bits within the tolerance.")
+            setting = probes.Setting(
+                self.problem, self.trials, self.job.limits, self.candidate_seconds, self.record.ranks
+            )
+            todo = probes.probes(setting, self.partitions)
+            try:
+                for number, probe in enumerate(todo):
+                    self.record.step(number, len(todo), f"probe: {probe.name}")
+                    self._within(self.job.limits.call)
+                    fault = probe.run(theirs)
+                    if fault is None:
+                        detail.append(probe.note)
+                    elif self._reference_passes(probe, fault):
+                        raise fault
+            finally:
+                self.record.scheduled += theirs.scheduled
+            if any(isinstance(probe, probes.Repeat) and not probe.deterministic for probe in todo):
                 self.record.hints.append("Results differ from run to run within the tolerance (not deterministic).")
+
+    def _reference_passes(self, probe: probes.Probe, fault: Fault) -> bool:
+        with self._launch(self.reference) as ours:
+            ours.load(self.names, self.job.limits.ready)
+            return probes.blame(probe, ours, fault)
 
     def _census(self) -> None:
         with self.record.phase(Phase.CENSUS, "labelling mechanisms") as detail:
             self.record.mechanisms = census.mechanisms(self.job.source)
             detail.append("From the source alone.")
-
-
-def _bitwise_equal(first: TrialResult, second: TrialResult) -> bool:
-    for one, other in zip(first.checks, second.checks, strict=True):
-        for (_, a, _), (_, b, _) in zip(one.compared, other.compared, strict=True):
-            if not torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8)):
-                return False
-    return True
 
 
 def _sentence(decision: Decision, estimate: float, low: float, high: float) -> str:

@@ -1,17 +1,12 @@
-"""What a wrong result looks like: where the bad elements are, and which simple mistake would give just this."""
+"""What a wrong result looks like: where the bad elements are, and whether a lower precision explains them."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
 
 import torch
 
 from evaluator.judge.checks import RankCheck
-from evaluator.judge.trials import Trial
-from problems.suite.base import Args, Case, Close, Expected, Leaf, Problem
-from problems.suite.compare import compare, error_of, scale
+from problems.suite.base import Case, Close, Leaf
+from problems.suite.compare import error_of, scale
 
 WIDESPREAD = 0.25
 """Share of elements with an error of about the lower precision's size above which an error is everywhere."""
@@ -28,8 +23,11 @@ _LOWER: dict[torch.dtype, tuple[tuple[str, float], ...]] = {
 ROUNDINGS = 4.0
 
 
-def describe_mask(bad: torch.Tensor) -> str:
-    """Where the True elements are: everything, rows, columns, a tail, or scattered. Sizes are in elements."""
+def describe_mask(bad: torch.Tensor, world_size: int = 1) -> str:
+    """Where the True elements are: everything, rows, columns, a tail, or scattered. Sizes are in elements.
+
+    Rows or columns that are just the blocks of some ranks, if all are cut evenly, are said to be theirs.
+    """
     if bad.ndim == 0 or bool(bad.all()):
         return "everything" if bad.numel() > 1 else "the value"
     flat = bad.reshape(-1)
@@ -40,7 +38,7 @@ def describe_mask(bad: torch.Tensor) -> str:
             touched = lines.any(dim=1)
             filled = float(lines[touched].double().mean())
             if not bool(touched.all()) and filled > 0.5:
-                return f"{word} {_ranges(touched)} of {bad.shape[dim]}"
+                return f"{word} {_ranges(touched)} of {bad.shape[dim]}{_owners(touched, world_size)}"
     first = int(flat.nonzero()[0])
     if first > 0 and count > 0.5 * (total - first):
         return f"tail after element {first} of {total}"
@@ -48,6 +46,17 @@ def describe_mask(bad: torch.Tensor) -> str:
     if count > 0.5 * (last - first + 1):
         return f"elements {first}-{last} of {total}"
     return f"{count} of {total} elements, scattered"
+
+
+def _owners(touched: torch.Tensor, world_size: int) -> str:
+    """Whose blocks the True entries fill, where the entries are cut evenly among the ranks; "" if nobody's."""
+    if world_size < 2 or len(touched) % world_size:
+        return ""
+    blocks = touched.view(world_size, -1)
+    if not bool((blocks.all(dim=1) | ~blocks.any(dim=1)).all()):
+        return ""
+    owners = blocks.all(dim=1).nonzero().flatten().tolist()
+    return f", those of {'rank' if len(owners) == 1 else 'ranks'} {', '.join(map(str, owners))}"
 
 
 def _ranges(touched: torch.Tensor) -> str:
@@ -82,83 +91,3 @@ def _fits(leaf: Leaf, value: torch.Tensor, unit: float) -> bool:
     small = error <= ROUNDINGS * unit * (scale(leaf) + leaf.value.abs())
     spread = float((error > NOTICEABLE * unit * scale(leaf)).double().mean())
     return bool(small.all()) and spread > WIDESPREAD
-
-
-def missing_share(problem: Problem, case: Case, arguments: list[Args], checks: list[RankCheck]) -> dict[int, str]:
-    """For every failed rank whose outputs are just right without one rank's share: which one is missing.
-
-    Tries the oracle with the floats of one rank after the other set to zero, and with all but the rank's own.
-    """
-    found: dict[int, str] = {}
-    failed = [check for check in checks if check.refused and not check.structure]
-    for what, blanked in _hypotheses(problem, arguments, [check.rank for check in failed]):
-        try:
-            expected = problem.oracle(case, blanked)
-        except (ArithmeticError, RuntimeError, ValueError, IndexError):
-            continue  # the mathematics does not allow this hypothesis
-        for check in failed:
-            if check.rank not in found and what[0] in (None, check.rank) and _agrees(problem, case, check, expected):
-                found[check.rank] = what[1]
-    return found
-
-
-def earlier_output(problem: Problem, checks: list[RankCheck], earlier: Sequence[Trial]) -> str:
-    """Name of the earlier trial whose expected outputs all failed ranks have delivered again; "" if there is none."""
-    for trial in earlier:
-        if all(_agrees(problem, trial.case, check, trial.expected) for check in checks):
-            return trial.name
-    return ""
-
-
-def _hypotheses(
-    problem: Problem, arguments: list[Args], failed: list[int]
-) -> Iterator[tuple[tuple[int | None, str], list[Args]]]:
-    blank = problem.blank or _blank
-    world = range(len(arguments))
-    for missing in world:
-        text = f"exactly rank {missing}'s share missing"
-        yield (None, text), [blank(a) if rank == missing else a for rank, a in enumerate(arguments)]
-    for own in failed if len(arguments) > 2 else ():
-        text = "only this rank's own share present"
-        yield (own, text), [a if rank == own else blank(a) for rank, a in enumerate(arguments)]
-
-
-def _blank(arguments: Args) -> Args:
-    return {name: _zeroed(value) for name, value in arguments.items()}
-
-
-def _zeroed(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return torch.zeros_like(value) if value.is_floating_point() or value.is_complex() else value
-    if isinstance(value, list | tuple):
-        return type(value)(_zeroed(item) for item in value)
-    return value
-
-
-def _agrees(problem: Problem, case: Case, check: RankCheck, expected: list[Expected]) -> bool:
-    """True if every refused tensor of the rank is what the hypothesis gives, and differs from the oracle by it."""
-    wanted = dict(_by_path(expected[check.rank]))
-    for pair, value, _ in check.refused:
-        leaf = wanted.get(pair.path)
-        if leaf is None or leaf.value.shape != pair.leaf.value.shape:
-            return False
-        # Judged on the scale of the true result: with a share missing its own may be much smaller.
-        merged = replace(leaf, rule=Close()) if leaf.value.is_floating_point() else leaf
-        if not compare(merged, value, problem.tolerance(case.dtype)).passed:
-            return False
-    return bool(check.refused)
-
-
-def _by_path(expected: Expected) -> Iterator[tuple[str, Leaf]]:
-    yield from _paths(expected.output, "output")
-
-
-def _paths(expected: Any, path: str) -> Iterator[tuple[str, Leaf]]:
-    if isinstance(expected, Leaf):
-        yield path, expected
-    elif isinstance(expected, dict):
-        for key, item in expected.items():
-            yield from _paths(item, f"{path}[{key!r}]")
-    elif isinstance(expected, list | tuple):
-        for index, item in enumerate(expected):
-            yield from _paths(item, f"{path}[{index}]")

@@ -128,7 +128,11 @@ class Ring:
 
 def run(problem: Problem, trial: Trial, launch: Launch, ring: Ring, seconds: float, phase: Phase) -> TrialResult:
     """One trial: a call in memory filled with a random pattern, then ``examine``."""
-    start = ring.place(trial.input_bytes)
+    return run_at(problem, trial, launch, ring.place(trial.input_bytes), seconds, phase)
+
+
+def run_at(problem: Problem, trial: Trial, launch: Launch, start: int, seconds: float, phase: Phase) -> TrialResult:
+    """``run`` with the arguments at that place of the input regions."""
     call = launch.call(trial.encoded, start, perturb=1 + secrets.randbelow(255), seconds=seconds, phase=phase)
     return examine(problem, trial, launch, call, start, seconds, phase)
 

@@ -10,7 +10,8 @@ import torch
 from evaluator.contract import CaseResult, Code
 from evaluator.judge.checks import RankCheck
 from evaluator.judge.faults import Fault, RankState, clip
-from evaluator.judge.patterns import describe_mask, earlier_output, lower_precision, missing_share
+from evaluator.judge.mistakes import earlier_output, explain
+from evaluator.judge.patterns import describe_mask, lower_precision
 from evaluator.judge.trials import TrialResult
 from problems.suite.base import Problem
 
@@ -83,13 +84,13 @@ def _fault_of_values(
     if earlier:
         shares = {check.rank: f"the output of the trial {earlier!r}, which had other inputs" for check in failed}
     elif not precision:
-        shares = missing_share(problem, case, result.trial.arguments, failed)
+        shares = explain(problem, result.trial, failed)
     for check in failed:
-        ranks[check.rank].pattern = clip(shares.get(check.rank) or _pattern(check))
+        ranks[check.rank].pattern = clip(shares.get(check.rank) or _pattern(check, case.world_size))
         ranks[check.rank].primary = check is failed[0]
     worst = max(failed, key=lambda check: check.bad_fraction or 0.0)
     numbers = _numbers(worst)
-    who = "Every rank" if len(failed) == len(result.checks) else _ranks([check.rank for check in failed])
+    who = "Every rank" if len(failed) == len(result.checks) else named([check.rank for check in failed]).capitalize()
     if precision:
         message = (
             f"{who} is imprecise{where}: {numbers}. The errors are small and everywhere, as arithmetic in {precision} "
@@ -105,8 +106,9 @@ def _fault_of_values(
     )
 
 
-def _ranks(ranks: list[int]) -> str:
-    return f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {', '.join(map(str, ranks))}"
+def named(ranks: Sequence[int]) -> str:
+    """Ranks in words: "rank 2", "ranks 0, 3"."""
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
 
 
 def _which(result: TrialResult, *, passed_public: bool) -> str:
@@ -119,13 +121,13 @@ def _which(result: TrialResult, *, passed_public: bool) -> str:
     )
 
 
-def _pattern(check: RankCheck) -> str:
+def _pattern(check: RankCheck, world_size: int) -> str:
     """Where the first refused tensor of a rank is wrong."""
     pair, value, comparison = check.refused[0]
     if comparison.bad is None or not bool(comparison.bad.any()):
         return f"{pair.path}: {comparison.message}"
     zeros = bool((value == 0).all()) and not bool((pair.leaf.value == 0).all()) if value.numel() else False
-    place = describe_mask(comparison.bad)
+    place = describe_mask(comparison.bad, world_size)
     return f"{pair.path}: {'all zeros' if zeros else place}"
 
 

@@ -83,6 +83,16 @@ class Sandbox:
         if self._job and self._job.processes:
             self._job.processes.thaw()
 
+    def hold(self, pid: int) -> None:
+        """Stop one process, by the pid that it has inside, while the others run on; nothing if it is gone."""
+        if self._job and self._job.processes:
+            self._job.processes.hold(pid)
+
+    def let_go(self, pid: int) -> None:
+        """Let a process run on that ``hold`` has stopped."""
+        if self._job and self._job.processes:
+            self._job.processes.let_go(pid)
+
     def cpu_seconds(self) -> dict[int, float]:
         """User and system time of every process since it started, by host pid."""
         return self._job.processes.cpu_seconds() if self._job and self._job.processes else {}

@@ -151,6 +151,14 @@ class JobProcesses:
         for pid in self.inner_pids():
             self._signal(pid, signal.SIGCONT)
 
+    def hold(self, pid: int) -> None:
+        """Stop the one member with that inner pid, if it is there, until ``let_go`` or ``thaw``."""
+        self._signal(str(pid), signal.SIGSTOP)
+
+    def let_go(self, pid: int) -> None:
+        """Let a member run on that ``hold`` has stopped."""
+        self._signal(str(pid), signal.SIGCONT)
+
     def usage(self) -> Usage:
         """Cheap reading of the job's tasks and memory; it never understates resident memory."""
         tasks = memory = 0

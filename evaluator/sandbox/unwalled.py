@@ -92,6 +92,14 @@ class UnwalledJob:
         """Let a frozen job run on."""
         self._signal(signal.SIGCONT)
 
+    def hold(self, pid: int) -> None:
+        """Stop one process of the job while the others run on; nothing if it is gone."""
+        self._signal(signal.SIGSTOP, pid)
+
+    def let_go(self, pid: int) -> None:
+        """Let a process run on that ``hold`` has stopped."""
+        self._signal(signal.SIGCONT, pid)
+
     def cpu_seconds(self) -> dict[int, float]:
         """User and system time of every process since it started, by pid."""
         stats = {pid: _stat(pid) for pid in self.members()}
@@ -122,8 +130,9 @@ class UnwalledJob:
         self._popen.wait()
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def _signal(self, number: int) -> None:
-        for pid in self.members():
+    def _signal(self, number: int, only: int | None = None) -> None:
+        """Sends a signal to every process of the job, or to one of them."""
+        for pid in [pid for pid in self.members() if only in (None, pid)]:
             try:
                 os.kill(pid, number)
             except ProcessLookupError:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from evaluator.judge.checks import RankCheck
 from evaluator.judge.frames import TensorNode
-from evaluator.judge.patterns import describe_mask, earlier_output, lower_precision, missing_share
+from evaluator.judge.mistakes import earlier_output, missing_share
+from evaluator.judge.patterns import describe_mask, lower_precision
 from evaluator.judge.structure import Pair
 from evaluator.judge.trials import Trial, draw
 from problems.suite import registry

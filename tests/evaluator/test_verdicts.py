@@ -6,7 +6,8 @@ Header lines of a kernel, ``# key: value``; all but ``expect`` are optional:
   primary         rank that must be named as the first to fail
   decision        on speed
   problem         id, 13 if there is none
-  call_seconds, ready_seconds, timing_seconds  budgets; without the last the evaluation stops after the trials
+  call_seconds, ready_seconds, timing_seconds  budgets; without the last speed is not compared
+  probes          "yes": the probes are made although speed is not compared
 Adding a kernel needs no change here.
 """
 
@@ -64,7 +65,13 @@ def judged(source: str) -> tuple[dict[str, str], Report]:
     wanted = header(source)
     budgets = {n: float(wanted[f"{n}_seconds"]) for n in ("call", "ready", "timing") if f"{n}_seconds" in wanted}
     problem = int(wanted.get("problem", 13))
-    return wanted, evaluate(job(source, problem=problem, limits=Limits(**budgets)), with_timing="timing" in budgets)
+    timing = "timing" in budgets
+    report = evaluate(
+        job(source, problem=problem, limits=Limits(**budgets)),
+        with_timing=timing,
+        with_probes=timing or wanted.get("probes") == "yes",
+    )
+    return wanted, report
 
 
 @pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
