@@ -1,10 +1,11 @@
 """Compares references with themselves (A/A) and with themselves behind a pause of known length, with the judge's rule.
 
     python -m benchmarks.aa --json FILE [--seconds 3600] [--rows 300] [--settings 1/2 13/4 ...]
-    python -m benchmarks.aa --json FILE --share 0.1                      known effect of 10 %, on either arm in turn
+    python -m benchmarks.aa --json FILE --effects                                known effects, on either arm in turn
 
 Each comparison is appended to FILE as one JSON line with all its samples, so a run that was cut off goes on where it
-was. ``benchmarks.aa_table`` makes the tables of docs/measurement.md of it. A comparison takes 8 to 30 s on two cores.
+was. A known effect is what the last A/A comparison of the same setting in FILE reported as the smallest it could have
+found, so run A/A first. ``benchmarks.aa_table`` makes the tables of docs/measurement.md of it. A comparison takes 8 to 30 s on two cores.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from benchmarks.comparing import Effect, Setting, compare
 
-SETTINGS = ("1/2", "13/4", "2/4", "36/2", "1/4", "73/4", "13/2", "27/4")
+SETTINGS = ("1/2", "13/4", "36/2", "1/4", "13/2", "27/4", "73/2", "2/4")
 """Problem id / world size: calls of 0.5 to 10 ms on two cores, with collectives of four kinds and matrix products."""
 
 
@@ -28,27 +29,34 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3_600, help="start no comparison after this many seconds")
     parser.add_argument("--rows", type=int, default=300, help="stop when the file has so many rows of this effect")
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), help="problem id / world size")
-    parser.add_argument("--share", type=float, default=0.0, help="pause as a share of the reference's time")
+    parser.add_argument("--effects", action="store_true", help="known effects instead of A/A")
     options = parser.parse_args()
     settings = [Setting(*map(int, text.split("/"))) for text in options.settings]
-    done = Counter(key(row) for row in rows(options.json))
+    arms = ("candidate", "reference") if options.effects else ("",)
+    done = Counter((row["problem"], row["world_size"], row["slower"]) for row in rows(options.json))
     deadline = time.monotonic() + options.seconds
+    wanted = [(setting, arm) for setting in settings for arm in arms]
     while time.monotonic() < deadline:
-        wanted = [(s, e) for s in settings for e in effects(options.share)]
-        setting, effect = min(wanted, key=lambda pair: done[pair[0].label, pair[1].slower, pair[1].share])
-        if sum(done[s.label, e.slower, e.share] for s, e in wanted) >= options.rows:
+        counts = {(s, arm): done[s.problem, s.world_size, arm] for s, arm in wanted}
+        if sum(counts.values()) >= options.rows:
             break
+        setting, arm = min(wanted, key=counts.__getitem__)
+        effect = Effect(detectable(options.json, setting), arm) if arm else Effect()
         row = compare(setting, effect)
-        done[key(row)] += 1
+        done[setting.problem, setting.world_size, arm] += 1
         with options.json.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
-        print(setting.label, effect.slower or "A/A", row["decision"], row["estimate"], row["smallest_detectable"],
-              len(row["pairs"]), len(row["void"]), f"{row['reference_us']:.0f} µs", f"{row['seconds']} s", flush=True)
+        shown = [row.get(name) for name in ("decision", "estimate", "smallest_detectable", "reference_us", "seconds")]
+        print(setting.label, effect.slower or "A/A", *shown, f"{len(row['void'])} void", flush=True)
 
 
-def effects(share: float) -> list[Effect]:
-    """The effects that are tried in turn."""
-    return [Effect(share, "candidate"), Effect(share, "reference")] if share else [Effect()]
+def detectable(path: Path, setting: Setting) -> float:
+    """The smallest effect that the last A/A comparison of a setting could have found, as a share. Raises SystemExit."""
+    known = [row for row in rows(path) if not row["slower"] and "smallest_detectable" in row]
+    known = [row for row in known if (row["problem"], row["world_size"]) == (setting.problem, setting.world_size)]
+    if not known:
+        raise SystemExit(f"{path} has no A/A comparison of {setting.label} yet; run without --effects first.")
+    return float(known[-1]["smallest_detectable"]) - 1
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -56,10 +64,6 @@ def rows(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def key(row: dict[str, Any]) -> tuple[str, str, float]:
-    return Setting(row["problem"], row["world_size"]).label, row["slower"], row["share"]
 
 
 if __name__ == "__main__":

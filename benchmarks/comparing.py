@@ -16,13 +16,15 @@ from typing import Any
 import torch
 
 from evaluator import targets
-from evaluator.contract import BlockPair, Limits, Phase
+from evaluator.contract import BlockPair, Code, Limits, Phase
 from evaluator.judge import timing, trials
 from evaluator.judge.arm import Arm
+from evaluator.judge.crosscheck import Batch
 from evaluator.judge.diagnosis import fault_of
+from evaluator.judge.evaluation import PILOT_CALLS, rotated_bytes
 from evaluator.judge.faults import Fault
 from evaluator.judge.launch import Launch
-from evaluator.judge.statistics import SHOWN_CONFIDENCE, median, undisturbed
+from evaluator.judge.statistics import SHOWN_CONFIDENCE, undisturbed
 from evaluator.judge.trials import Ring, Trial, TrialResult
 from evaluator.sandbox import ResourceLimits
 from problems.suite import registry
@@ -31,7 +33,7 @@ from problems.suite.reference import reference_source
 TARGET = "cpu-gloo"
 BUDGET = 300.0
 LIMITS = ResourceLimits(memory_bytes=4 * 1024**3)
-PAUSE = '''
+PAUSE = """
 
 import ctypes as _ctypes
 import time as _time
@@ -47,7 +49,7 @@ def solution(*arguments):
         _slack_set = True
     _time.sleep({seconds!r})
     return _unpaused(*arguments)
-'''
+"""
 
 
 @dataclass(frozen=True)
@@ -75,30 +77,42 @@ class Effect:
         return {"": "tie", "candidate": "slower", "reference": "faster"}[self.slower]
 
 
-def compare(setting: Setting, effect: Effect = Effect()) -> dict[str, Any]:  # noqa: B008  it is frozen
+def compare(setting: Setting, effect: Effect = Effect()) -> dict[str, Any]:
     """One comparison in fresh sandboxes, as a row for a file of JSON lines; times in microseconds."""
     started, load = time.monotonic(), os.getloadavg()[0]
     with ExitStack() as stack:
         bench = _Bench(setting, stack)
-        pilot = bench.pilot()
+        pilot, noop = bench.pilot()
         pause = pilot * effect.share
         source = reference_source(bench.problem)
         for arm in (bench.reference, bench.candidate):
             arm.submit(source + PAUSE.format(seconds=pause) if arm.name == effect.slower else source)
-        comparison = bench.comparison(pilot)
-        measured, decision = comparison.run()
+        row = {
+            "problem": setting.problem,
+            "world_size": setting.world_size,
+            "share": effect.share,
+            "slower": effect.slower,
+            "pause_us": round(pause * 1e6, 1),
+        }
+        comparison = bench.comparison(pilot, noop)
+        try:
+            measured, decision = comparison.run()
+        except timing.Undecided as reason:
+            return {**row, "decision": "none", "why": str(reason), "void": [_row(pair) for pair in comparison.voided]}
     shown = comparison.look.interval(SHOWN_CONFIDENCE)
+    clock, trains = measured.clock, measured.throughput
+    assert clock is not None
     return {
-        "problem": setting.problem,
-        "world_size": setting.world_size,
-        "share": effect.share,
-        "slower": effect.slower,
-        "pause_us": round(pause * 1e6, 1),
+        **row,
         "decision": str(decision),
         "estimate": round(shown.estimate, 5),
         "interval": [round(shown.low, 5), round(shown.high, 5)],
         "smallest_detectable": round(measured.smallest_detectable, 5),
         "reference_us": round(measured.reference_seconds * 1e6, 1),
+        "back_to_back": trains and round(trains.reference_seconds / trains.candidate_seconds, 4),
+        "clock_us": [round(x * 1e6, 1) for x in (clock.low, clock.high, clock.reference, clock.candidate)],
+        "clocks_agree": clock.agrees,
+        "noop_us": round(clock.noop_seconds * 1e6, 1),
         "calls": measured.calls_per_block,
         "pairs": [_row(pair) for pair in comparison.pairs],
         "void": [_row(pair) for pair in comparison.voided],
@@ -129,8 +143,8 @@ class _Bench:
         self.reference, self.candidate = arms
         self.trial = trials.draw(self.problem, "pilot", self.case, partitions := [])
         self.partitions = partitions
-        cache = 3 * targets.last_level_cache_bytes(self.target)
-        self.source_bytes = max(2 * self.trial.input_bytes, cache // setting.world_size)
+        cache = targets.last_level_cache_bytes(self.target)
+        self.source_bytes = rotated_bytes(cache, self.trial.input_bytes, setting.world_size)
         self.target_bytes = 2 * self.trial.output_bytes + trials.OUTPUT_SLACK
         for arm in arms:
             arm.submit(reference_source(self.problem))
@@ -141,8 +155,8 @@ class _Bench:
     def names(self) -> list[str]:
         return list(self.trial.arguments[0])
 
-    def pilot(self) -> float:
-        """Seconds of a call of the reference: the median of some, as the judge takes it from its trials."""
+    def pilot(self) -> tuple[float, Batch]:
+        """Seconds of a call of the reference, and calls that do nothing, as the judge takes them before its trials."""
         launch = Launch(
             self.reference,
             self.partitions,
@@ -150,17 +164,19 @@ class _Bench:
             target_bytes=self.target_bytes,
             diagnose=fault_of,
         )
-        samples = []
+        limits = Limits()
         with launch:
-            launch.load(self.names, Limits().ready)
-            ring = Ring(self.source_bytes)
-            for _ in range(12):
+            launch.load(self.names, limits.ready)
+            ring, samples = Ring(self.source_bytes), []
+            for _ in range(PILOT_CALLS):
                 start = ring.place(self.trial.input_bytes)
-                call = launch.call(self.trial.encoded, start, perturb=0, seconds=30, phase=Phase.TRIALS)
+                call = launch.call(self.trial.encoded, start, perturb=0, seconds=limits.call, phase=Phase.TRIALS)
                 samples.append(call.seconds)
-        return undisturbed(samples[2:]) if median(samples) > 0 else 0.0
+            empty = [launch.nothing(limits.call, Phase.TRIALS) for _ in range(PILOT_CALLS)]
+        noop = Batch([call.seconds for call in empty], [call.claimed or 0.0 for call in empty])
+        return undisturbed(samples), noop
 
-    def comparison(self, pilot: float) -> timing.Comparison:
+    def comparison(self, pilot: float, noop: Batch) -> timing.Comparison:
         input_bytes = sum(encoded.size for encoded in self.trial.encoded)
         return timing.Comparison(
             problem=self.problem,
@@ -174,12 +190,13 @@ class _Bench:
             calls=timing.calls_per_block(pilot, pilot, input_bytes, BUDGET),
             limits=Limits(),
             budget=BUDGET,
+            noop=noop,
             progress=lambda done, total, note: None,
             verified=_must_pass,
         )
 
 
-def _must_pass(result: TrialResult, earlier: int) -> None:
+def _must_pass(result: TrialResult, earlier: int | None) -> None:
     if not result.passed:
         trial: Trial = result.trial
-        raise Fault("runtime_error", f"{trial.name}: {result.sentences()}")  # type: ignore[arg-type]
+        raise Fault(Code.WRONG_VALUES, f"{trial.name}: {result.sentences()}")
