@@ -25,6 +25,7 @@ from evaluator.judge.endpoint import DUMP_BYTES, Endpoint, open_endpoint, read_n
 from evaluator.judge.faults import SUBMISSION
 from evaluator.judge.frames import Answer, Done, Error, Exit, Frame, Node, parse, parse_structure
 from evaluator.judge.layout import Encoded, Partition
+from evaluator.runner.scramble import KEY_BITS, scramble
 from evaluator.runner.wire import MAX_FRAME, BadFrame, pack
 from evaluator.targets import cpus_of_ranks
 
@@ -91,6 +92,7 @@ class Launch:
         self.lost = False
         """True once the fork server is gone."""
         self._frozen = False
+        self._watching = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(arm.control, selectors.EVENT_READ)
         self.ends: list[Endpoint] = []
@@ -116,6 +118,7 @@ class Launch:
                     "cpus": cpus_of_ranks(arm.world_size),
                     "path": arm.sandbox.path(SUBMISSION),
                     "environment": {},
+                    **arm.hardware.command(),
                 },
                 theirs,
             )
@@ -169,7 +172,47 @@ class Launch:
         self.freeze()
         for end, encoded in zip(self.ends, arguments, strict=True):
             encoded.write(end.source, start)
-        return self._timed({"do": "call"}, seconds, phase)
+        do = "observe" if self._watching else "call"
+        if not self.arm.hardware.mirrored:
+            return self._timed({"do": do}, seconds, phase)
+        slot, keys = self._hide(self.ends, arguments, start)
+        self._load([slot], seconds, phase)
+        return self._timed({"do": do, "slot": slot, "keys": keys}, seconds, phase)
+
+    def watch(self, seconds: float, phase: Phase) -> None:
+        """Lets every rank start its profiler: the calls that follow are recorded, and nobody times them."""
+        nonce = self._tell_all({"do": "watch"})
+        self.thaw()
+        self._exchange("watching", nonce, seconds, phase)
+        self.freeze()
+        self._watching = True
+
+    def records(self, seconds: float, phase: Phase) -> list[bytes]:
+        """What the profiler of every rank has recorded since ``watch``, as the rank tells it."""
+        nonce = self._tell_all({"do": "record"})
+        self.thaw()
+        self._exchange("recorded", nonce, seconds, phase)
+        self.freeze()
+        self._watching = False
+        try:
+            return [end.target.read_text() for end in self.ends]
+        except BadFrame as error:
+            raise Trouble(self, "protocol", phase, detail=str(error)) from error
+
+    def _hide(self, ends: Sequence[Endpoint], arguments: Sequence[Encoded], start: int) -> tuple[list[int], list[int]]:
+        """Makes what was just written unreadable until the keys are told; returns the slot and the keys."""
+        keys = [secrets.randbits(KEY_BITS), secrets.randbits(KEY_BITS)]
+        size = max(encoded.size for encoded in arguments)
+        for end in ends:
+            scramble(end.source.bytes[start : start + size], (keys[0], keys[1]))
+        return [start, size], keys
+
+    def _load(self, slots: Sequence[Sequence[int]], seconds: float, phase: Phase) -> None:
+        """Lets every rank bring slots to its device, which takes longer than most calls; then the job stands still."""
+        nonce = self._tell_all({"do": "load", "slots": [list(slot) for slot in slots]})
+        self.thaw()
+        self._exchange("loaded", nonce, seconds, phase)
+        self.freeze()
 
     def start_call(self, end: Endpoint, arguments: Encoded, start: int, *, perturb: int) -> str:
         """Gives one rank its arguments and lets it call at once, whatever the others do; returns the call's nonce.
@@ -181,7 +224,11 @@ class Launch:
         tree = arguments.placed(start)
         self._tell(end, {"do": "prepare", "nonce": secrets.token_hex(8), "arguments": tree, "perturb": perturb})
         nonce = secrets.token_hex(8)
-        self._tell(end, {"do": "call", "nonce": nonce})
+        message: dict[str, object] = {"do": "call", "nonce": nonce}
+        if self.arm.hardware.mirrored:
+            slot, keys = self._hide([end], [arguments], start)
+            message.update(slot=slot, keys=keys, load=True)
+        self._tell(end, message)
         return nonce
 
     def next_done(self, seconds: float, phase: Phase) -> Iterator[tuple[Endpoint, Done]]:
@@ -208,7 +255,7 @@ class Launch:
     def output_of(self, end: Endpoint, done: Done, phase: Phase) -> Node:
         """What a rank says it has returned. Raises Trouble if it cannot be that."""
         try:
-            return parse_structure(done.output, end.target.size)
+            return parse_structure(done.output, end.target.size, self.arm.hardware.device_of(end.rank))
         except BadFrame as error:
             raise Trouble(self, "protocol", phase, first=end.rank, detail=str(error)) from error
 
@@ -229,6 +276,9 @@ class Launch:
         for arguments, start in zip(sets, starts, strict=True):
             for end, encoded in zip(self.ends, arguments, strict=True):
                 encoded.write(end.source, start)
+        if self.arm.hardware.mirrored:
+            sizes = [max(encoded.size for encoded in arguments) for arguments in sets]
+            self._load(list(zip(starts, sizes, strict=True)), seconds, phase)
 
     def train(self, calls: int, replaced: Sequence[int], seconds: float, phase: Phase) -> Call:
         """That many calls back to back on the stocked sets in turn; the last one's output is delivered.
