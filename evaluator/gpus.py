@@ -1,0 +1,155 @@
+"""The GPUs of this host as the driver's tool describes them: state, clocks, what slows them, what a job left."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+QUERY_SECONDS = 20.0
+FIELDS = "index,name,driver_version,memory.total,memory.used,clocks.sm,clocks.max.sm,temperature.gpu"
+REASONS = "clocks_event_reasons.active"
+MiB = 1024**2
+
+# Bits of REASONS that make a GPU slower than it could be under the load it has (NVML's nvmlClocksEventReasons).
+SLOWING = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+LEFT_BYTES = 64 * MiB
+"""Memory that may still be in use beyond what was before a job: the driver's own, which varies."""
+CLEAN_SECONDS = 10.0
+"""How long the driver may take to give the memory of a killed job back."""
+
+
+class GpusUnavailable(RuntimeError):
+    """The driver's tool is missing, does not answer or answers in another way, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """State of one GPU. Memory in bytes, clocks in MHz, temperature in degrees Celsius."""
+
+    index: int
+    name: str
+    driver: str
+    memory_bytes: int
+    used_bytes: int
+    sm_clock: int
+    max_sm_clock: int
+    temperature: int
+    slowed_by: tuple[str, ...]
+
+
+def nvidia_smi(*arguments: str) -> str:
+    """What the driver's tool prints. Raises GpusUnavailable."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", *arguments],  # noqa: S607  # the driver decides where it is installed
+            capture_output=True,
+            text=True,
+            timeout=QUERY_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise GpusUnavailable("There is no nvidia-smi.") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GpusUnavailable(f"nvidia-smi does not answer: {error}") from error
+    if done.returncode != 0:
+        raise GpusUnavailable(f"nvidia-smi failed: {' '.join((done.stdout + done.stderr).split())[-200:]}")
+    return done.stdout
+
+
+def read() -> tuple[Gpu, ...]:
+    """All GPUs of this host, in order of their numbers. Raises GpusUnavailable."""
+    return parse(nvidia_smi(f"--query-gpu={FIELDS},{REASONS}", "--format=csv,noheader,nounits"))
+
+
+def parse(text: str) -> tuple[Gpu, ...]:
+    """GPUs from lines of comma-separated FIELDS and REASONS. Raises GpusUnavailable for other lines."""
+    return tuple(sorted((_gpu(line) for line in text.splitlines() if line.strip()), key=lambda gpu: gpu.index))
+
+
+def _gpu(line: str) -> Gpu:
+    try:
+        index, name, driver, total, used, clock, fastest, heat, reasons = (cell.strip() for cell in line.split(","))
+        return Gpu(
+            index=int(index),
+            name=name,
+            driver=driver,
+            memory_bytes=int(total) * MiB,
+            used_bytes=int(used) * MiB,
+            sm_clock=_number(clock),
+            max_sm_clock=_number(fastest),
+            temperature=_number(heat),
+            slowed_by=slowed_by(_mask(reasons)),
+        )
+    except ValueError as error:
+        raise GpusUnavailable(f"nvidia-smi describes a GPU in an unknown way: {line[:200]}") from error
+
+
+def _number(cell: str) -> int:
+    """A number, or 0 where the machine does not tell (virtual ones hide some)."""
+    return 0 if cell in {"[N/A]", "[Not Supported]", "N/A"} else int(cell)
+
+
+def _mask(cell: str) -> int:
+    return int(cell, 16) if cell.startswith("0x") else _number(cell)
+
+
+def slowed_by(mask: int) -> tuple[str, ...]:
+    """What slows a GPU down, in words; idle clocks and an application's own setting do not count."""
+    return tuple(words for bit, words in SLOWING.items() if mask & bit)
+
+
+@dataclass(frozen=True)
+class ClockLog:
+    """States of the GPUs of a measurement, taken between its blocks."""
+
+    samples: tuple[tuple[Gpu, ...], ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One sentence for each GPU that something slowed down, or whose clock wandered by more than a tenth."""
+        found = []
+        for states in zip(*self.samples, strict=True):
+            number = states[0].index
+            reasons = sorted({reason for state in states for reason in state.slowed_by})
+            if reasons:
+                times = sum(bool(state.slowed_by) for state in states)
+                found.append(f"GPU {number} was slowed down in {times} of {len(states)} looks: {', '.join(reasons)}.")
+            clocks = [state.sm_clock for state in states if state.sm_clock]
+            if clocks and min(clocks) < 0.9 * max(clocks):
+                found.append(f"The clock of GPU {number} wandered between {min(clocks)} and {max(clocks)} MHz.")
+        return tuple(found)
+
+
+def left_behind(
+    before: Sequence[Gpu],
+    look: Callable[[], Sequence[Gpu]] = read,
+    *,
+    seconds: float = CLEAN_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> str:
+    """What a job has left on the GPUs that it had, as a sentence; "" if they are as ``before``.
+
+    Memory of killed processes comes back with a delay: looks for up to ``seconds``. Raises GpusUnavailable.
+    """
+    waited, step = 0.0, 0.25
+    while True:
+        now = {gpu.index: gpu for gpu in look()}
+        missing = [gpu.index for gpu in before if gpu.index not in now]
+        if missing:
+            return f"The driver does not list GPU {missing[0]} any more."
+        held = [(gpu.index, now[gpu.index].used_bytes - gpu.used_bytes) for gpu in before]
+        index, most = max(held, key=lambda entry: entry[1], default=(0, 0))
+        if most <= LEFT_BYTES:
+            return ""
+        if waited >= seconds:
+            return f"{most / MiB:.0f} MiB on GPU {index} are still in use {seconds:g} s after the job has ended."
+        sleep(step)
+        waited += step
