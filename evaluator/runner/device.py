@@ -88,7 +88,7 @@ class Mirror(Region):
         self.copy = torch.zeros(self.size, dtype=torch.uint8, device=device)
         self.address = self.copy.data_ptr()
         if device.type == "cuda":
-            # The bus then reads the pages without a detour. Where it is refused (in some virtual machines) it takes one.
+            # The bus then reads the pages without a detour; some virtual machines refuse that, and it takes one.
             torch.cuda.cudart().cudaHostRegister(self.host.data_ptr(), self.size, 0)  # type: ignore[no-untyped-call]
 
     def tensor(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evaluator import gpus
-from evaluator.gpus import MiB, ClockLog, GpusUnavailable, left_behind, parse
+from evaluator.gpus import ClockLog, GpusUnavailable, MiB, left_behind, parse
 
 LINE = "0, NVIDIA H200, 580.159.03, 143771, 4, 1980, 1980, 41, 0x0000000000000000"
 
