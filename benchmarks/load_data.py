@@ -1,0 +1,317 @@
+"""Fills an empty site with runs for load tests: models, runs, verdicts and scores, with realistic distributions.
+
+    python -m benchmarks.load_data --verdicts 100000 [--seed 1]
+
+Needs a migrated database with the suite loaded (``manage.py load_suite``); ``DATABASE_URL`` says which. Refuses one
+with runs of anybody else. The scores come from the same code as those of real verdicts: ``manage.py rescore --check``
+finds no difference. A second call adds up to the number asked for, so that one database can grow from size to size.
+
+The first runs are single-shot on the first target, so that the first page of its board is full at every size; the rest
+is a mix of tracks, targets, backends and qualities. There are no reports: pages of submissions stay without details.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import random
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pkbsite.settings")
+django.setup()
+
+from django.db import transaction  # noqa: E402 (Django is set up first)
+from django.utils import timezone  # noqa: E402
+
+from evaluator.contract import PROTOCOL_VERSION  # noqa: E402
+from leaderboard import scores, versions  # noqa: E402
+from leaderboard.models import (  # noqa: E402
+    Attempt,
+    AttemptState,
+    Evaluation,
+    EvaluationScore,
+    EvaluationState,
+    Provenance,
+    RankedModel,
+    Run,
+    SourceFile,
+    Submission,
+    Target,
+    Team,
+    Track,
+    TypeScore,
+    User,
+    Verdict,
+)
+from problems.models import Problem, Suite  # noqa: E402
+
+TEAMS, MODELS, SOURCES = 40, 160, 400
+FULL_PAGE = 110  # single-shot runs on the first target
+RUNS_AT_ONCE = 25
+BATCH = 2_000
+PREFIX = "load-test"
+TARGETS = {"h100x4": 5, "h100x8": 3, "h200x8": 2, "b200x8": 2, "cpu-gloo": 1}
+BACKENDS = {"cuda": 6, "triton": 3, "parallelkittens": 1}
+TRACKS = {Track.SINGLE_SHOT: 60, Track.AGENTIC: 25, Track.MULTI_SAMPLE: 15}
+FAILURES = {
+    "compile_error": 26,
+    "wrong_values": 24,
+    "runtime_error": 14,
+    "deadlock": 9,
+    "imprecise": 7,
+    "illegal_memory_access": 6,
+    "import_error": 4,
+    "wrong_structure": 4,
+    "race": 3,
+    "out_of_memory": 2,
+    "too_slow": 1,
+}
+
+
+@dataclass
+class World:
+    """Everything that runs refer to, and the one source of chance."""
+
+    chance: random.Random
+    suite: Suite
+    problems: list[Problem]
+    targets: list[Target]
+    user: User
+    models: list[RankedModel]
+    sources: list[SourceFile]
+    now: datetime
+    types: scores.Types = field(init=False)
+    hardness: dict[int, float] = field(init=False)
+    quality: dict[int, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.types = {problem.number: problem.types for problem in self.problems}
+        self.hardness = {p.pk: p.difficulty * 0.9 + self.chance.gauss(0, 0.8) for p in self.problems}
+        self.quality = {model.pk: self.chance.gauss(1.2, 1.1) for model in self.models}
+
+    def pick(self, weights: dict[Any, int]) -> Any:
+        return self.chance.choices(list(weights), list(weights.values()))[0]
+
+
+@dataclass
+class Portion:
+    """Objects of some runs that are written together."""
+
+    runs: list[Run] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    submissions: list[Submission] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+def grow(verdicts: int, seed: int = 1) -> int:
+    """Add runs until the database holds at least ``verdicts`` verdicts; returns how many it then holds."""
+    if Run.objects.exclude(team__slug__startswith=PREFIX).exists():
+        sys.exit("This database holds runs that are no load test: give an empty one in DATABASE_URL.")
+    world, count = _world(seed), Verdict.objects.count()
+    runs = Run.objects.count()
+    started = time.monotonic()
+    while count < verdicts:
+        portion = Portion()
+        while len(portion.runs) < RUNS_AT_ONCE and count + len(portion.verdicts) < verdicts:
+            _add_run(world, portion, on_full_page=runs + len(portion.runs) < FULL_PAGE)
+        _write(world, portion)
+        count, runs = count + len(portion.verdicts), runs + len(portion.runs)
+        print(f"\r{count:>9} verdicts, {runs} runs, {time.monotonic() - started:.0f} s", end="", flush=True)
+    print()
+    return count
+
+
+def _world(seed: int) -> World:
+    suite = Suite.objects.current()
+    if suite is None:
+        sys.exit("No suite is loaded. Run 'python manage.py load_suite' first.")
+    found = {target.name: target for target in Target.objects.all()}
+    user, _ = User.objects.get_or_create(username=PREFIX)
+    return World(
+        chance=random.Random(f"{seed} {Run.objects.count()}"),
+        suite=suite,
+        problems=list(Problem.objects.in_suite(suite)),
+        targets=[found[name] for name in TARGETS],
+        user=user,
+        models=_models(random.Random(seed)),
+        sources=_sources(),
+        now=timezone.now(),
+    )
+
+
+def _models(chance: random.Random) -> list[RankedModel]:
+    teams = [
+        Team.objects.get_or_create(slug=f"{PREFIX}-{n}", defaults={"name": f"Load test team {n}"})[0]
+        for n in range(TEAMS)
+    ]
+    return [
+        RankedModel.objects.get_or_create(
+            slug=f"{PREFIX}-model-{n}",
+            defaults={
+                "name": f"Model {n}",
+                "organisation": f"Organisation {n % 23}",
+                "team": chance.choice(teams),
+                "open_weights": chance.random() < 0.4,
+            },
+        )[0]
+        for n in range(MODELS)
+    ]
+
+
+def _sources() -> list[SourceFile]:
+    texts = [f"# file {n} of a load test\ndef solution(x):\n    return x\n" for n in range(SOURCES)]
+    files = [SourceFile(sha256=hashlib.sha256(t.encode()).hexdigest(), size=len(t), text=t) for t in texts]
+    SourceFile.objects.bulk_create(files, ignore_conflicts=True)
+    return files
+
+
+def _add_run(world: World, portion: Portion, *, on_full_page: bool) -> None:
+    chance = world.chance
+    model = chance.choice(world.models)
+    track = Track.SINGLE_SHOT if on_full_page else world.pick(TRACKS)
+    created = world.now - timedelta(days=chance.uniform(1, 365))
+    run = Run(
+        team=model.team,
+        model=model,
+        created_by=world.user,
+        track=track,
+        backend=world.pick(BACKENDS),
+        precision="bf16",
+        provenance=world.pick({Provenance.SELF_REPORTED: 6, Provenance.LOGS_ATTACHED: 3, Provenance.MAINTAINERS: 1}),
+        cost_usd=round(chance.lognormvariate(3, 1.2), 2) if chance.random() < 0.8 else None,
+        licence="Apache-2.0",
+        terms_accepted_at=created,
+        created_at=created,
+    )
+    target = world.targets[0] if on_full_page else chance.choices(world.targets, list(TARGETS.values()))[0]
+    evaluation = Evaluation(
+        run=run,
+        target=target,
+        suite=world.suite,
+        protocol_version=PROTOCOL_VERSION,
+        state=EvaluationState.COMPLETED,
+        created_at=created,
+        finished_at=created + timedelta(hours=chance.uniform(0.2, 9)),
+    )
+    portion.runs.append(run)
+    portion.evaluations.append(evaluation)
+    for problem in world.problems:
+        if chance.random() < 0.95:  # few answer everything
+            _add_answers(world, portion, run, evaluation, problem)
+
+
+def _add_answers(world: World, portion: Portion, run: Run, evaluation: Evaluation, problem: Problem) -> None:
+    chance = world.chance
+    answers = {Track.SINGLE_SHOT: 1, Track.MULTI_SAMPLE: 5, Track.AGENTIC: chance.randint(2, 9)}[Track(run.track)]
+    for number in range(answers):
+        learned = 0.12 * number if run.track == Track.AGENTIC else 0.0
+        submission = Submission(
+            run=run,
+            problem=problem,
+            source=chance.choice(world.sources),
+            file_name=f"{problem.number}_{problem.slug}_{run.backend}.py",
+            sample=number if run.track == Track.MULTI_SAMPLE else 0,
+            step=number if run.track == Track.AGENTIC else 0,
+            created_at=run.created_at,
+        )
+        attempt = Attempt(
+            evaluation=evaluation,
+            submission=submission,
+            target=evaluation.target,
+            state=AttemptState.RECORDED,
+            created_at=run.created_at,
+            finished_at=evaluation.finished_at,
+        )
+        portion.submissions.append(submission)
+        portion.attempts.append(attempt)
+        portion.verdicts.append(_verdict(world, evaluation, submission, attempt, learned))
+
+
+def _verdict(world: World, evaluation: Evaluation, submission: Submission, attempt: Attempt, learned: float) -> Verdict:
+    chance = world.chance
+    merit = world.quality[submission.run.model_id] - 0.5 * world.hardness[submission.problem_id] + learned
+    correct = chance.random() < 1 / (1 + 2.718281828 ** (-merit))
+    made = {
+        "evaluation": evaluation,
+        "submission": submission,
+        "attempt": attempt,
+        "seconds": round(chance.lognormvariate(4, 0.5), 2),
+        "created_at": evaluation.finished_at,
+    }
+    if not correct:
+        code = world.pick(FAILURES)
+        return Verdict(
+            **made,
+            code=code,
+            decision="none",
+            message=f"A load test's {code}.",
+            failure_id=f"{chance.randrange(900):x}",
+        )
+    speedup = chance.lognormvariate(0.05 + 0.08 * merit, 0.35)
+    spread = chance.uniform(0.01, 0.06)
+    low, high = speedup * (1 - spread), speedup * (1 + spread)
+    seconds = chance.lognormvariate(-7, 1)
+    return Verdict(
+        **made,
+        code="correct",
+        decision="faster" if low > 1.01 else "slower" if high < 0.99 else "tie",
+        message="Correct on every rank.",
+        speedup=speedup,
+        speedup_low=low,
+        speedup_high=high,
+        reference_seconds=seconds * speedup,
+        candidate_seconds=seconds,
+        bound_seconds=seconds * (utilisation := chance.betavariate(2, 4)),
+        utilisation=utilisation,
+        compatible_correct=chance.random() < 0.97,
+        compatible_speedup=speedup * chance.uniform(0.97, 1.04),
+        mechanisms=chance.sample(["nccl", "copy_engine", "tma", "peer_access", "multimem"], chance.randint(1, 2)),
+    )
+
+
+def _write(world: World, portion: Portion) -> None:
+    by_evaluation: dict[int, list[Verdict]] = {id(evaluation): [] for evaluation in portion.evaluations}
+    for verdict in portion.verdicts:
+        by_evaluation[id(verdict.evaluation)].append(verdict)
+    computed = [
+        scores.compute_from(found, world.types, track=found[0].submission.run.track, submissions=len(found))
+        for found in by_evaluation.values()
+    ]
+    with transaction.atomic():
+        for model, objects in (
+            (Run, portion.runs),
+            (Evaluation, portion.evaluations),
+            (Submission, portion.submissions),
+            (Attempt, portion.attempts),
+            (Verdict, portion.verdicts),
+        ):
+            model.objects.bulk_create(objects, batch_size=BATCH)  # type: ignore[attr-defined]
+        stored = EvaluationScore.objects.bulk_create(
+            EvaluationScore(evaluation=evaluation, **figures)
+            for evaluation, (figures, _) in zip(portion.evaluations, computed, strict=True)
+        )
+        TypeScore.objects.bulk_create(
+            TypeScore(score=score, **row) for score, (_, rows) in zip(stored, computed, strict=True) for row in rows
+        )
+        versions.bump()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--verdicts", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    grow(options.verdicts, options.seed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
