@@ -51,13 +51,15 @@ def _changed(problem: Problem, base: Trial, partitions: list[Partition], argumen
 
 
 def _free_to_change(problem: Problem, name: str, value: Any) -> bool:
-    """True for dense tensors of floats that belong to one rank alone."""
+    """True for dense tensors of real numbers that belong to one rank alone; masks of ones and zeros are none."""
     return (
         name not in problem.replicated
         and isinstance(value, torch.Tensor)
         and value.layout is torch.strided
         and value.is_floating_point()
+        and value.element_size() > 1  # float8 knows no arithmetic
         and value.numel() > 0
+        and not torch.equal(value, value.round())
     )
 
 

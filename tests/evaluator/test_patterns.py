@@ -1,6 +1,7 @@
 """What a wrong result looks like: places, a missing share, a lower precision, the output of an earlier call."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,10 +10,10 @@ from hypothesis import strategies as st
 
 from evaluator.judge.checks import RankCheck
 from evaluator.judge.frames import TensorNode
-from evaluator.judge.mistakes import earlier_output, missing_share
+from evaluator.judge.mistakes import earlier_output, explain, missing_share, mixed_calls
 from evaluator.judge.patterns import describe_mask, lower_precision
 from evaluator.judge.structure import Pair
-from evaluator.judge.trials import Trial, draw
+from evaluator.judge.trials import Trial, TrialResult, draw
 from problems.suite import registry
 from problems.suite.base import Problem
 from problems.suite.compare import compare
@@ -89,6 +90,20 @@ def test_places_in_words(bad: torch.Tensor, words: str) -> None:
     assert describe_mask(bad) == words
 
 
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (mask((256, 8), lambda bad: bad[192:].fill_(True)), "rows 192-255 of 256, those of rank 3"),
+        (mask((256, 8), lambda bad: bad[64:192].fill_(True)), "rows 64-191 of 256, those of ranks 1, 2"),
+        (mask((4, 12), lambda bad: bad[:, 0:3].fill_(True)), "columns 0-2 of 12, those of rank 0"),
+        (mask((256, 8), lambda bad: bad[190:].fill_(True)), "rows 190-255 of 256"),
+        (mask((255, 8), lambda bad: bad[192:].fill_(True)), "rows 192-254 of 255"),
+    ],
+)
+def test_blocks_are_said_to_be_their_ranks(bad: torch.Tensor, words: str) -> None:
+    assert describe_mask(bad, RANKS) == words
+
+
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.data())
 def test_every_mask_has_words(shape: list[int], data: st.DataObject) -> None:
     count = int(torch.tensor(shape).prod())
@@ -109,6 +124,76 @@ def test_ranks_that_only_see_themselves_are_told_so(problem: Problem, trial: Tri
     checks = delivered(problem, trial, products(trial))
     found = missing_share(problem, trial.case, trial.arguments, checks)
     assert found == dict.fromkeys(range(RANKS), "only this rank's own share present")
+
+
+@pytest.mark.parametrize("twice", range(RANKS))
+def test_a_share_counted_twice_is_named(problem: Problem, trial: Trial, twice: int) -> None:
+    parts = products(trial)
+    checks = delivered(problem, trial, [torch.stack([*parts, parts[twice]]).sum(0)] * RANKS)
+    found = missing_share(problem, trial.case, trial.arguments, checks)
+    assert found == dict.fromkeys(range(RANKS), f"rank {twice}'s share counted twice")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda total: total / RANKS, "the expected values divided by the number of ranks"),
+        (lambda total: total * RANKS, "the expected values times the number of ranks"),
+        (lambda total: -total, "the sign is reversed"),
+        (lambda total: total * 0.75, "everything is 0.75 times the expected value"),
+        (lambda total: total.roll(1, 0), "shifted by one row down"),
+        (lambda total: total.roll(-1, 1), "shifted by one column up"),
+        (lambda total: total.T, "transposed"),  # the shape is square
+        (
+            lambda total: torch.cat([total.chunk(RANKS)[i] for i in (1, 0, 2, 3)]),
+            "the blocks of rows by rank stand in the order 1, 0, 2, 3",
+        ),
+    ],
+)
+def test_rearranged_results_are_recognised(
+    problem: Problem, trial: Trial, change: Callable[[torch.Tensor], torch.Tensor], words: str
+) -> None:
+    checks = delivered(problem, trial, [change(torch.stack(products(trial)).sum(0))] * RANKS)
+    assert explain(problem, trial, checks) == dict.fromkeys(range(RANKS), words)
+
+
+def test_column_major_order_is_recognised() -> None:
+    problem = registry.get(1)
+    case = replace(problem.public_case(world_size=RANKS, dtype=torch.float32, device="cpu"), sizes={"M": 24, "N": 32})
+    trial = draw(problem, "public 1", case, [])
+    total = torch.stack([a["tensor"] for a in trial.arguments]).sum(0)
+    found = explain(problem, trial, delivered(problem, trial, [total.T.reshape(24, 32)] * RANKS))
+    assert found == dict.fromkeys(range(RANKS), "the expected elements in column-major order")
+
+
+def test_outputs_that_went_to_the_wrong_rank_are_recognised() -> None:
+    problem = registry.get(7)
+    trial = draw(problem, "public 1", problem.public_case(world_size=RANKS, dtype=torch.float32, device="cpu"), [])
+    right = [expected.output.value.float() for expected in trial.expected]
+    turned = explain(problem, trial, delivered(problem, trial, [*right[1:], right[0]]))
+    assert turned == {
+        rank: f"the output of rank {(rank + 1) % RANKS}; all outputs are shifted by 1 rank" for rank in range(RANKS)
+    }
+    swapped = explain(problem, trial, delivered(problem, trial, [right[1], right[0], *right[2:]])[:2])
+    assert swapped == {0: "the output of rank 1", 1: "the output of rank 0"}
+
+
+@pytest.mark.parametrize(
+    ("early", "words"), [(True, "overwrites what its peers still read"), (False, "is read before")]
+)
+def test_data_of_a_neighbouring_call_is_recognised(problem: Problem, trial: Trial, early: bool, words: str) -> None:
+    """Half of the rows were summed with rank 2's part of another call."""
+    other = draw(problem, "public 2", trial.case, [])
+    parts = products(trial)
+    total = torch.stack(parts).sum(0)
+    half = len(total) // 2
+    total[half:] += (products(other)[2] - parts[2])[half:]
+    result = TrialResult(trial, delivered(problem, trial, [total] * RANKS))
+    before, after = (None, other) if early else (other, None)
+    found = mixed_calls(problem, result, before, after)
+    assert "rank 2's data" in found
+    assert words in found
+    assert mixed_calls(problem, result, trial, trial) == ""
 
 
 def test_other_mistakes_are_not_taken_for_a_missing_share(problem: Problem, trial: Trial) -> None:
