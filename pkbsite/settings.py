@@ -49,6 +49,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
+    "django.middleware.gzip.GZipMiddleware",  # tokens in pages are masked anew each time, and it pads (BREACH)
     "django.middleware.security.SecurityMiddleware",
     "pkbsite.headers.SecurityHeaders",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -99,6 +100,11 @@ USE_I18N = False
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
 STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "pkbsite.finders.PlotlyFinder",
+]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {
@@ -175,6 +181,10 @@ QUOTA_SECONDS = env.count("PKB_QUOTA_SECONDS")
 QUOTA_WINDOW_SECONDS = env.number("PKB_QUOTA_WINDOW_SECONDS")
 SINGLE_SHOT_RUNS = env.count("PKB_SINGLE_SHOT_RUNS")
 PREVIEW_SECONDS = env.number("PKB_PREVIEW_SECONDS")
+BROKER_USERS = env.flag("PKB_BROKER_USERS")
+CANARY_SECONDS = env.number("PKB_CANARY_SECONDS")
+ALERT_SECONDS = env.number("PKB_ALERT_SECONDS")
+METRICS_TOKEN = env.text("PKB_METRICS_TOKEN")
 ONLY_DEMONSTRATION = env.flag("PKB_ONLY_DEMONSTRATION")
 TARGETS_FILE = BASE_DIR / "evaluator" / "targets.json"
 SUITE_MANIFEST = BASE_DIR / "problems" / "suite" / "manifest.json"
