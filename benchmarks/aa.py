@@ -5,7 +5,8 @@
 
 Each comparison is appended to FILE as one JSON line with all its samples, so a run that was cut off goes on where it
 was. A known effect is what the last A/A comparison of the same setting in FILE reported as the smallest it could have
-found, so run A/A first. ``benchmarks.aa_table`` makes the tables of docs/measurement.md of it. A comparison takes 8 to 30 s on two cores.
+found, so run A/A first. ``benchmarks.aa_table`` makes the tables of docs/measurement.md of it. A comparison takes 8 to
+80 s on two cores.
 """
 
 from __future__ import annotations

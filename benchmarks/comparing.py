@@ -11,7 +11,7 @@ import os
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -81,7 +81,7 @@ def compare(setting: Setting, effect: Effect = Effect()) -> dict[str, Any]:
     """One comparison in fresh sandboxes, as a row for a file of JSON lines; times in microseconds."""
     started, load = time.monotonic(), os.getloadavg()[0]
     with ExitStack() as stack:
-        bench = _Bench(setting, stack)
+        bench = Bench(setting, stack)
         pilot, noop = bench.pilot()
         pause = pilot * effect.share
         source = reference_source(bench.problem)
@@ -127,8 +127,8 @@ def _row(pair: BlockPair) -> dict[str, Any]:
     return {**samples, "reference_first": pair.reference_first}
 
 
-class _Bench:
-    """Two arms on the reference, and what a comparison of them needs."""
+class Bench:
+    """Two arms on the reference, and what a comparison of them needs. ``stack`` ends the arms."""
 
     def __init__(self, setting: Setting, stack: ExitStack) -> None:
         self.problem = registry.get(setting.problem)
@@ -176,7 +176,10 @@ class _Bench:
         noop = Batch([call.seconds for call in empty], [call.claimed or 0.0 for call in empty])
         return undisturbed(samples), noop
 
-    def comparison(self, pilot: float, noop: Batch) -> timing.Comparison:
+    def comparison(
+        self, pilot: float, noop: Batch, *, calls: int = 0, source: Literal["judge", "events"] = "judge"
+    ) -> timing.Comparison:
+        """A comparison of what the arms hold. ``calls`` in a block: 0 for what the judge would choose."""
         input_bytes = sum(encoded.size for encoded in self.trial.encoded)
         return timing.Comparison(
             problem=self.problem,
@@ -187,7 +190,9 @@ class _Bench:
             source_bytes=self.source_bytes,
             target_bytes=self.target_bytes,
             names=self.names,
-            calls=timing.calls_per_block(pilot, pilot, input_bytes, BUDGET),
+            calls=calls or timing.calls_per_block(pilot, pilot, input_bytes, BUDGET),
+            source=source,
+            cache_bytes=targets.last_level_cache_bytes(self.target),
             limits=Limits(),
             budget=BUDGET,
             noop=noop,

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from evaluator.contract import Decision
 from evaluator.judge.statistics import (
+    BLOCK_RULES,
     LOOKS,
-    MARGIN,
     Look,
-    disturbed,
     incomplete_beta,
     median,
     t_cdf,
@@ -76,9 +75,21 @@ def test_disturbed_calls_do_not_move_the_value_of_a_block(samples: list[float], 
     assert undisturbed(slowed) == pytest.approx(undisturbed(samples))
 
 
-def test_a_block_with_one_slow_call_in_ten_is_void_and_one_in_thirty_is_not() -> None:
-    assert disturbed([1.0] * 9 + [3.5])
-    assert not disturbed([1.0] * 29 + [3.5])
+def test_on_a_gpu_a_block_with_one_slow_call_in_ten_is_void_and_one_in_thirty_is_not() -> None:
+    assert BLOCK_RULES["cuda"].disturbed([1.0] * 9 + [3.5])
+    assert not BLOCK_RULES["cuda"].disturbed([1.0] * 29 + [3.5])
+
+
+def test_on_a_cpu_a_block_is_void_when_its_typical_call_is_three_times_as_slow_as_its_undisturbed_ones() -> None:
+    """Single slow calls are none of the fastest quarter and void nothing."""
+    assert BLOCK_RULES["cpu"].disturbed([1.0] * 4 + [3.5] * 6)
+    assert not BLOCK_RULES["cpu"].disturbed([1.0] * 6 + [3.5] * 4)
+
+
+def test_the_value_of_a_block_is_its_median_on_a_gpu_and_the_mean_of_its_fastest_quarter_on_a_cpu() -> None:
+    samples = [4.0, 1.0, 2.0, 9.0, 8.0, 7.0, 6.0, 3.0]
+    assert BLOCK_RULES["cuda"].value(samples) == 5.0
+    assert BLOCK_RULES["cpu"].value(samples) == 1.5
 
 
 @given(RATIOS)
@@ -126,9 +137,16 @@ def test_an_unchanged_program_is_hardly_ever_called_faster(deviation: float) -> 
     assert sum(pairs for _, pairs in runs) / len(runs) < 9, "ties must not need all pairs"
 
 
-def test_the_smallest_detectable_speedup_is_mostly_found() -> None:
-    deviation = 0.03
-    effect = MARGIN + Look(20, 0.0, deviation).half_width(0.995)
+@pytest.mark.parametrize("deviation", [0.03, 0.1])
+def test_nine_of_ten_effects_of_the_smallest_detectable_size_are_found(deviation: float) -> None:
+    """Where the size is what another comparison of five pairs reported, with its own estimate of the noise."""
     random_source = random.Random(7)
-    runs = [decide([random_source.gauss(1.5 * effect, deviation) for _ in range(LOOKS[-1])])[0] for _ in range(2_000)]
-    assert sum(decision is Decision.FASTER for decision in runs) > 0.9 * len(runs)
+
+    def noise(pairs: int) -> list[float]:
+        return [random_source.gauss(0, deviation) for _ in range(pairs)]
+
+    found = 0
+    for _ in range(1_500):
+        effect = math.log(Look.at(noise(LOOKS[0])).smallest_detectable(LOOKS[-1]))
+        found += decide([effect + r for r in noise(LOOKS[-1])])[0] is Decision.FASTER
+    assert found > 0.9 * 1_500
