@@ -12,14 +12,16 @@ import torch
 
 from evaluator import targets
 from evaluator.contract import Backend, CaseResult, Code, Compatible, Decision, Job, Phase, Precision, Timing
-from evaluator.judge import bounds, census, probes, timing, trials
+from evaluator.judge import bounds, probes, timing, trials
 from evaluator.judge.arm import Arm
 from evaluator.judge.checks import publicly_equal
 from evaluator.judge.crosscheck import Batch
 from evaluator.judge.diagnosis import fault_of
 from evaluator.judge.faults import Fault, HarnessFault
+from evaluator.judge.labelling import Labelling
 from evaluator.judge.launch import Launch
 from evaluator.judge.layout import Partition
+from evaluator.judge.observer import Observer
 from evaluator.judge.record import Record
 from evaluator.judge.statistics import BLOCK_RULES, SHOWN_CONFIDENCE, median, undisturbed
 from evaluator.judge.trials import Ring, Trial, TrialResult
@@ -90,7 +92,7 @@ class Evaluation:
                 self._probes()
             else:
                 self.record.skip(Phase.PROBES, "Not asked for.")
-            self._census()
+            self._census(with_calls=with_timing or self.job.profile)
         self.record.message = self.record.message or "Correct."
 
     def _prepare(self) -> None:
@@ -121,9 +123,14 @@ class Evaluation:
             "threads per rank": str(targets.threads_per_rank(self.job.world_size)),
         }
 
-    def _launch(self, arm: Arm) -> Launch:
+    def _launch(self, arm: Arm, *, source_bytes: int = 0, target_bytes: int = 0) -> Launch:
+        """Ranks of an arm. ``source_bytes``: of the input regions, if not as usual; ``target_bytes``: of the others, at least."""
         return Launch(
-            arm, self.partitions, source_bytes=self.source_bytes, target_bytes=self.target_bytes, diagnose=fault_of
+            arm,
+            self.partitions,
+            source_bytes=source_bytes or self.source_bytes,
+            target_bytes=max(self.target_bytes, target_bytes),
+            diagnose=fault_of,
         )
 
     @property
@@ -352,10 +359,24 @@ class Evaluation:
             ours.load(self.names, self.job.limits.ready)
             return probes.blame(probe, ours, fault)
 
-    def _census(self) -> None:
+    def _census(self, *, with_calls: bool) -> None:
+        """Labels, from the source and from extra calls; whatever they do, the verdict stands."""
         with self.record.phase(Phase.CENSUS, "labelling mechanisms") as detail:
-            self.record.mechanisms = census.mechanisms(self.job.source)
-            detail.append("From the source alone.")
+            labelling = Labelling(self.job, self.record, self.reference, self.candidate, reference_source(self.problem))
+            if not with_calls:
+                detail.append(labelling.from_source())
+                return
+            public = [trial for trial in self.trials if trial.case.kind == "public"]
+            observer = Observer(
+                launch=self._launch,
+                names=self.names,
+                inputs=[trial.encoded for trial in public],
+                source_bytes=2 * max(trial.input_bytes for trial in public),
+                ready_seconds=self._within(self.job.limits.ready),
+                call_seconds=self._within(self.job.limits.call),
+            )
+            detail.append(labelling.from_calls(observer))
+            self.record.scheduled += observer.scheduled
 
 
 def _sentence(decision: Decision, estimate: float, low: float, high: float) -> str:

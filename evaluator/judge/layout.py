@@ -13,7 +13,8 @@ from typing import Any, Self
 import torch
 
 from evaluator.judge.frames import TensorNode
-from evaluator.runner.values import aligned
+from evaluator.runner.values import LENGTH_BYTES, aligned
+from evaluator.runner.wire import BadFrame
 from problems.suite.base import Args, Group
 
 Partition = tuple[tuple[int, ...], ...]
@@ -35,6 +36,13 @@ class Region:
         assert node.offset is not None
         raw = self.bytes[node.offset : node.offset + node.nbytes].clone()
         return raw.view(node.dtype).view(node.shape) if node.nbytes else torch.empty(node.shape, dtype=node.dtype)
+
+    def read_text(self) -> bytes:
+        """The text that a rank wrote with ``Region.write_text``. Raises BadFrame if there is none."""
+        size = int.from_bytes(self.map[:LENGTH_BYTES], "little")
+        if size > self.size - LENGTH_BYTES:
+            raise BadFrame(f"text of {size} bytes in a region of {self.size}")
+        return self.map[LENGTH_BYTES : LENGTH_BYTES + size]
 
     def close(self) -> None:
         """Gives the memory back once the rank is gone too."""

@@ -6,10 +6,12 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from evaluator.contract import (
     Bound,
     CaseResult,
+    Census,
     Code,
     Compatible,
     Decision,
@@ -19,11 +21,16 @@ from evaluator.contract import (
     Phase,
     PhaseResult,
     PhaseStatus,
+    Profile,
     Progress,
     Report,
+    Similarity,
     Timing,
 )
 from evaluator.judge.faults import Fault, RankState, clip
+
+if TYPE_CHECKING:
+    from evaluator.judge.traces import Trace  # imports torch, which takes its time
 
 
 class Record:
@@ -44,6 +51,10 @@ class Record:
         self.bound: Bound | None = None
         self.compatible = Compatible()
         self.mechanisms: tuple[str, ...] = ()
+        self.census: Census | None = None
+        self.similarity: Similarity | None = None
+        self.profile: Profile | None = None
+        self.traces: list[Trace] = []
         self.isolation: Isolation | None = None
         self.versions: dict[str, str] = {}
         self.scheduled = 0.0
@@ -141,6 +152,9 @@ class Record:
             timing=self.timing,
             bound=self.bound,
             mechanisms=self.mechanisms,
+            census=self.census,
+            similarity=self.similarity,
+            profile=self.profile,
             isolation=self.isolation,
             versions=self.versions,
             host=platform.node()[:200],
