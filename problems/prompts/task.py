@@ -33,10 +33,10 @@ def summary(entry: Mapping[str, Any], backend: str, precision: str, target: Hard
 def _run_dtype(dtype: str, precision: str) -> str:
     if dtype == precision:
         return f"The run dtype is {precision} (`{_DTYPES[precision]}`)."
-    name = _DTYPES[dtype]
+    name = _DTYPES[dtype].removeprefix("torch.")
     return (
-        f"The precision of the run is {precision}; this problem's inputs are {name.removeprefix('torch.')} whatever the "
-        f"precision of the run, so its run dtype is {dtype} (`{name}`)."
+        f"The precision of the run is {precision}; this problem's inputs are {name} whatever the precision of the run, "
+        f"so its run dtype is {dtype} (`torch.{name}`)."
     )
 
 

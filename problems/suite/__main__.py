@@ -37,6 +37,9 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="prove problems on the CPU")
     check.add_argument("--ids", type=_names, default=[], metavar="ID,ID", help="these only")
     check.add_argument("--world-size", type=_numbers, default=[2, 4], metavar="W,W", help="default 2,4")
+    check.add_argument(
+        "--dtypes", type=_names, default=["fp32", "bf16"], metavar="DTYPE,DTYPE", help="default fp32,bf16"
+    )
     check.add_argument("--time", action="store_true", help="also time the reference at the public CPU shape")
     check.add_argument("--write", action="store_true", help="write the margins into calibration.json")
     check.set_defaults(run=_check)
@@ -80,16 +83,25 @@ def _reference(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
+    import torch
+
     from problems.suite import check
+    from problems.suite.base import RUN_DTYPES
+    from problems.suite.costs import dtype_name
     from problems.suite.ranks import Ranks
 
+    known = {dtype_name(dtype): dtype for dtype in RUN_DTYPES}
+    if strange := [name for name in options.dtypes if name not in known]:
+        raise KeyError(f"no run dtype {strange[0]!r}; there are {', '.join(known)}")
+    torch.set_num_threads(1)  # draws and oracles are small operations; a second thread would only spin
     started = time.monotonic()
     entries = [registry.find(name) for name in options.ids] or list(registry.entries())
     proofs = []
     with contextlib.ExitStack() as stack:
         groups = {W: stack.enter_context(Ranks(W)) for W in options.world_size}
         for entry in entries:
-            proofs.append(check.prove(registry.get(entry.id), groups, timed=options.time))
+            dtypes = [known[name] for name in options.dtypes]
+            proofs.append(check.prove(registry.get(entry.id), groups, dtypes=dtypes, timed=options.time))
             print(check.report(proofs[-1]), flush=True)
     failed = sum(bool(proof.faults) for proof in proofs)
     if options.write:

@@ -1,8 +1,9 @@
 """Proves problems of the suite on CPU and writes the calibration table.
 
-For every problem, world size and run dtype (fp32, bf16): golden numbers, the reference against the oracle in every
-case, honest variants within a third of the tolerance, cheap cheats beyond three times the tolerance, inputs that differ
-over ranks, a cost model that does not claim less than must be sent. All on one gloo group per world size.
+For every problem, world size and run dtype (2 and 4 ranks, fp32 and bf16, unless others are asked for): golden numbers,
+the reference against the oracle in every case, honest variants within a third of the tolerance, cheap cheats beyond
+three times the tolerance, inputs that differ over ranks, a cost model that does not claim less than must be sent. All
+on one gloo group per world size.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import math
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 
 from problems.suite import battery, golden
-from problems.suite.base import Args, Case, Exact, Problem, Rng
+from problems.suite.base import Args, Case, Exact, Problem, RankCost, Rng
 from problems.suite.battery import Trial
 from problems.suite.costs import dtype_name, element_size
 from problems.suite.ranks import RankResult, Ranks
@@ -87,14 +88,16 @@ class Proof:
         self.faults.append(f"{where}{name}: {sentence}")
 
 
-def prove(problem: Problem, ranks: Mapping[int, Ranks], *, timed: bool = False) -> Proof:
+def prove(
+    problem: Problem, ranks: Mapping[int, Ranks], *, dtypes: Sequence[torch.dtype] = DTYPES, timed: bool = False
+) -> Proof:
     """Runs every check of one problem on the given groups. What goes wrong is in ``faults``, never raised."""
     started = time.monotonic()
     proof = Proof(problem)
     try:
         for sentence in golden.run(problem, ranks):
             proof.refuse("golden", None, sentence)
-        for world_size, dtype in itertools.product(ranks, DTYPES):
+        for world_size, dtype in itertools.product(ranks, dtypes):
             reason = problem.world_size_rule(world_size, problem.check_case(world_size=world_size, dtype=dtype).sizes)
             if reason:
                 proof.skipped[world_size] = reason
@@ -107,16 +110,18 @@ def prove(problem: Problem, ranks: Mapping[int, Ranks], *, timed: bool = False) 
     except Exception:
         proof.faults.append(f"check itself failed:\n{traceback.format_exc()}")
     for unused in problem.waivers.keys() - proof.waived.keys():
-        if _could_be_used(unused, ranks):
+        if _must_be_used(unused, ranks, dtypes):
             proof.faults.append(f"waiver {unused!r} is not needed; remove it")
     proof.seconds = time.monotonic() - started
     return proof
 
 
-def _could_be_used(waiver: str, ranks: Mapping[int, Ranks]) -> bool:
-    """A waiver for a world size that was not run now says nothing."""
-    tail = waiver.rpartition("/")[2]
-    return {2, 4} <= ranks.keys() and (not tail.isdigit() or int(tail) in ranks)
+def _must_be_used(waiver: str, ranks: Mapping[int, Ranks], dtypes: Sequence[torch.dtype]) -> bool:
+    """Whether the waiver is for what was run now: the world size and run dtype that it names, else the usual ones."""
+    named = waiver.split("/")[1:]
+    world_sizes = {int(name) for name in named if name.isdigit()} or {2, 4}
+    names = {name for name in named if not name.isdigit()} or {dtype_name(dtype) for dtype in DTYPES}
+    return world_sizes <= ranks.keys() and names <= {dtype_name(dtype) for dtype in dtypes}
 
 
 def trial(problem: Problem, case: Case, seed: int) -> Trial:
@@ -243,6 +248,19 @@ def cost_faults(tried: Trial) -> list[str]:
     contribute nothing.
     """
     costs = tried.problem.cost(tried.case, tried.args)
+    found = figure_faults(costs)
+    for rank, cost in enumerate(costs):
+        outputs = sum(_size(leaf.value.numel(), leaf.dtype) for _, leaf in leaves(tried.expected[rank]))
+        if cost.hbm < outputs * (1 - 1e-9):
+            found.append(f"rank {rank}: {cost.hbm:.0f} HBM bytes, but the outputs alone have {outputs:.0f}")
+        needed = _needed(tried, rank) if tried.case.world_size > 1 else 0.0
+        if cost.received < needed * (1 - 1e-9):
+            found.append(f"rank {rank}: receives {cost.received:.0f} bytes, but {needed:.0f} must come from others")
+    return found
+
+
+def figure_faults(costs: Sequence[RankCost]) -> list[str]:
+    """Sentences on figures of the cost model that cannot be, whatever the problem."""
     found = []
     sent, received = sum(c.sent for c in costs), sum(c.received for c in costs)
     if not math.isclose(sent, received, rel_tol=1e-6, abs_tol=1e-6):
@@ -253,12 +271,6 @@ def cost_faults(tried: Trial) -> list[str]:
             found.append(f"rank {rank}: a figure is negative or not finite: {cost}")
         if cost.floor_bytes > max(cost.sent, cost.received) * (1 + 1e-9):
             found.append(f"rank {rank}: one_way {cost.one_way:.0f} is above the point-to-point bytes")
-        outputs = sum(_size(leaf.value.numel(), leaf.dtype) for _, leaf in leaves(tried.expected[rank]))
-        if cost.hbm < outputs * (1 - 1e-9):
-            found.append(f"rank {rank}: {cost.hbm:.0f} HBM bytes, but the outputs alone have {outputs:.0f}")
-        needed = _needed(tried, rank) if tried.case.world_size > 1 else 0.0
-        if cost.received < needed * (1 - 1e-9):
-            found.append(f"rank {rank}: receives {cost.received:.0f} bytes, but {needed:.0f} must come from others")
     return found
 
 
@@ -329,16 +341,17 @@ def _rounded(figure: float) -> float | None:
 def write_table(proofs: Iterable[Proof]) -> None:
     """Puts the proofs into calibration.json; entries of other problems stay.
 
-    An entry whose figures have moved by less than CHURN stays too: they differ a little from machine to machine, and a
-    change makes a new version of the problem.
+    So do figures of run dtypes and world sizes that were not run now. An entry whose figures have moved by less than
+    CHURN stays too: they differ a little from machine to machine, and a change makes a new version of the problem.
     """
     table = calibration()
     for proof in proofs:
         key, entry = str(proof.problem.id), table_entry(proof)
         known = table.get(key, {})
-        for name in ("fp32", "bf16"):  # world sizes that were not run keep their figures
-            if name in entry or name in known:
-                entry[name] = dict(sorted((known.get(name, {}) | entry.get(name, {})).items()))
+        for name, rows in known.items():
+            entry[name] = rows | entry.get(name, {})
+        if "waivers" in entry:
+            entry["waivers"] = {name: text for name, text in proof.problem.waivers.items() if name in entry["waivers"]}
         if not _alike(known, entry):
             table[key] = entry
     ordered = {key: table[key] for key in sorted(table, key=int)}

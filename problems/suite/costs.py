@@ -36,6 +36,13 @@ def element_size(dtype: torch.dtype) -> int:
     return torch.empty((), dtype=dtype).element_size()
 
 
+def flops_of(dtype: torch.dtype, *, products: float, elementwise: float) -> dict[str, float]:
+    """Flops by unit: matrix products in ``dtype``, element-wise work on vector units; added up where both are fp32."""
+    flops = {dtype_name(dtype): products}
+    flops["fp32"] = flops.get("fp32", 0.0) + elementwise
+    return flops
+
+
 def all_reduce_cost(W: int, S: float, *, flops: Mapping[str, float], hbm: float) -> list[RankCost]:
     """All-reduce of S bytes: 2 S (W-1)/W each way; S each way with in-switch reduction (nothing for one rank)."""
     wire = 2.0 * S * (W - 1) / W

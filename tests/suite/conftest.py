@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from problems.suite.ranks import Ranks
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """Draws and oracles are many small operations: a second thread would only spin, and cost others their CPUs."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from problems.suite.base import Args, Case, Exact, Expected, Leaf, Problem, RankCost, Rng
 from problems.suite.costs import element_size
 from problems.suite.draws import bit_patterns
+from problems.suite.families.uneven_gather import uneven_gather
 from problems.suite.groups import by_group, even_and_odd, lacks_subgroups
 from problems.suite.shapes import jitter
 
@@ -67,19 +68,16 @@ def oracle(case: Case, args: list[Args]) -> list[Expected]:
 def cost(case: Case, args: list[Args]) -> list[RankCost]:
     """No arithmetic; own rows read, all rows written.
 
-    Link: every rank receives what it does not have; relays spread the W - 1 copies of everything evenly over the
-    senders. No algorithm goes below the larger of what a rank receives and what it has to give away once. The sizes
-    (8 bytes for each dimension) are not counted.
+    Link: every rank receives what it does not have; the W - 1 copies of everything are sent as in ``uneven_gather``. No
+    algorithm goes below the larger of what a rank receives and what it has to give away once. The sizes (8 bytes for
+    each dimension) are not counted.
     """
 
     def costs(group: list[Args]) -> list[RankCost]:
-        W, sizes = len(group), [float(a["x"].numel() * element_size(case.dtype)) for a in group]
-        total = sum(sizes)
-        sent = total * (W - 1) / W
-        floors = [max(total - size, size if W > 1 else 0.0) for size in sizes]
+        sizes = [float(a["x"].numel() * element_size(case.dtype)) for a in group]
         return [
-            RankCost({}, size + total, sent, total - size, one_way=floor)
-            for size, floor in zip(sizes, floors, strict=True)
+            RankCost({}, size + sum(sizes), link.sent, link.received, one_way=link.floor)
+            for size, link in zip(sizes, uneven_gather(sizes), strict=True)
         ]
 
     return by_group(args, costs)

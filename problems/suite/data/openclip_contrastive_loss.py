@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from problems.suite.base import Args, Case, Expected, Leaf, Problem, RankCost, Rng, calibrated, wide
-from problems.suite.costs import all_gather_cost, dtype_name, element_size
+from problems.suite.costs import all_gather_cost, element_size, flops_of
 from problems.suite.golden import sin_rule
 from problems.suite.groups import by_group, even_and_odd, lacks_subgroups
 from problems.suite.shapes import jitter
@@ -117,7 +117,7 @@ def cost(case: Case, args: list[Args]) -> list[RankCost]:
 
     def costs(members: list[Args]) -> list[RankCost]:
         W, e, (B, D) = len(members), element_size(case.dtype), members[0]["text_features"].shape
-        flops = {dtype_name(case.dtype): 2.0 * B * B * D * W, "fp32": 4.0 * B * B * W}
+        flops = flops_of(case.dtype, products=2.0 * B * B * D * W, elementwise=4.0 * B * B * W)
         return all_gather_cost(W, W * B * D * e, flops=flops, hbm=float((W + 1) * B * D * e + e))
 
     return by_group(args, costs)

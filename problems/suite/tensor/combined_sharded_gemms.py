@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from problems.suite.base import Args, Case, Expected, Leaf, Problem, RankCost, Rng, calibrated, wide
-from problems.suite.costs import all_to_all_cost, dtype_name, element_size
+from problems.suite.costs import all_to_all_cost, element_size, flops_of
 from problems.suite.draws import scaled_normal
 from problems.suite.shapes import jitter
 
@@ -77,7 +77,7 @@ def cost(case: Case, args: list[Args]) -> list[RankCost]:
     M, block = args[0]["x_local"].shape
     H, rows = block * W, M // W
     pair = float(rows * block * e)
-    flops = {dtype_name(case.dtype): 4.0 * rows * H * INNER, "fp32": 4.0 * rows * INNER}
+    flops = flops_of(case.dtype, products=4.0 * rows * H * INNER, elementwise=4.0 * rows * INNER)
     hbm = float((M * block + 2 * H * INNER + rows * H) * e)
     return all_to_all_cost([[pair] * W] * W, flops=flops, hbm=[hbm] * W)
 
