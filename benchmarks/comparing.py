@@ -131,6 +131,7 @@ class Bench:
     """Two arms on the reference, and what a comparison of them needs. ``stack`` ends the arms."""
 
     def __init__(self, setting: Setting, stack: ExitStack) -> None:
+        torch.set_num_threads(1)  # as in the judge: idle threads of a pool would disturb the ranks
         self.problem = registry.get(setting.problem)
         self.target = targets.target(TARGET)
         self.case = self.problem.public_case(world_size=setting.world_size, dtype=torch.float32, device="cpu")
