@@ -168,6 +168,7 @@ class Verdict(models.Model):
     compatible_correct = models.BooleanField(null=True, blank=True)
     compatible_speedup = models.FloatField(null=True, blank=True)
     mechanisms = models.JSONField(default=list, blank=True)
+    census = models.JSONField(null=True, blank=True, help_text="Shares of time by origin, as evaluator.contract.Census.")
     seconds = models.FloatField(help_text="Wall clock of the evaluation.")
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -197,14 +198,20 @@ class ArtifactKind(models.TextChoices):
 
 
 class Artifact(models.Model):
-    """Something that an attempt left: the report as it was signed, a trace. ``content`` is text."""
+    """Something that an attempt left. The report, as it was signed, is in ``content``; a trace is a ``file``.
+
+    A trace without a file is one that could not be stored yet; ``note`` says why.
+    """
 
     attempt = models.ForeignKey(Attempt, on_delete=models.PROTECT, related_name="artifacts")
     kind = models.CharField(max_length=20, choices=ArtifactKind)
     name = models.CharField(max_length=100, blank=True)
     sha256 = models.CharField(max_length=64)
     size = models.PositiveIntegerField()
-    content = models.TextField()
+    content = models.TextField(blank=True)
+    content_type = models.CharField(max_length=100, default="application/json")
+    file = models.CharField(max_length=200, blank=True, help_text="Path below the data folder.")
+    note = models.CharField(max_length=300, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:

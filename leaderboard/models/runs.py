@@ -126,6 +126,7 @@ class Run(models.Model):
     source_visibility = models.CharField(max_length=20, choices=SourceVisibility, default=SourceVisibility.PUBLIC)
     licence = models.CharField(max_length=100, help_text="Licence of the files, an SPDX identifier.")
     terms_accepted_at = models.DateTimeField()
+    record_profile = models.BooleanField(default=False, help_text="Also record a profiler's trace of every rank.")
     created_at = models.DateTimeField(default=timezone.now)
 
     objects = RunQuerySet.as_manager()
