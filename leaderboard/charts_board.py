@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from leaderboard import scoring
+from leaderboard.charts import TypeShare
 from leaderboard.figures import NONE, percent_text, ratio_text
 from leaderboard.models import PublishedResult
 from leaderboard.pages import board as boards
@@ -14,7 +15,7 @@ from leaderboard.pages.board import Board, Row
 from leaderboard.plots import DASHES, SERIES, SYMBOLS, Head, Plot, axis, line_at
 
 LINES = 6  # rows drawn as lines, so that each can be told from the others
-CELLS = 30  # rows of the heat map
+CELLS = 20  # rows of the heat map
 DIFFICULTIES = range(1, 6)
 
 
@@ -102,27 +103,21 @@ def by_type(board: Board, rows: Sequence[Row], labels: Sequence[str]) -> Plot | 
         key="types",
         title="Correct by type of parallelism",
         says="One line a run, one column a type; the darker, the more problems of the type are correct.",
-        note=f"Share of the problems of a type that are correct; a problem counts in {view}.",
-        traces=[
-            {
-                "type": "heatmap",
-                "x": [share.label for share in held],
-                "y": [label for label, _ in shown],
-                "z": [[100 * cell.correct / cell.total for cell in line] for _, line in shown],
-                "text": [[f"{cell.correct}/{cell.total}" for cell in line] for _, line in shown],
-                "texttemplate": "%{text}",
-                "hovertemplate": "%{y}<br>%{x}: %{text} correct<extra></extra>",
-                "zmin": 0,
-                "zmax": 100,
-                "xgap": 2,
-                "ygap": 2,
-                "colorscale": [[0, "--calm-soft"], [1, "--accent"]],
-                "colorbar": {"title": {"text": "correct, %"}, "thickness": 12, "outlinewidth": 0},
-            }
-        ],
+        note=f"Problems of each type that are correct, of how many; the stronger the colour, the larger the share. "
+        f"A problem counts in {view}.",
+        traces=[_cells([share.label for share in held], label, line) for label, line in shown],
         layout={
+            "barmode": "stack",
+            "bargap": 0.04,
+            "showlegend": False,
             "xaxis": axis("", tickangle=-40, showgrid=False),
-            "yaxis": axis("", autorange="reversed", showgrid=False),
+            "yaxis": axis(
+                "",
+                tickvals=[number + 0.5 for number in range(len(shown))],
+                ticktext=[label for label, _ in shown],
+                range=[len(shown), 0],
+                showgrid=False,
+            ),
         },
         heads=[Head("Run"), *(Head(share.label, numeric=True) for share in held)],
         rows=[[label, *(f"{cell.correct}/{cell.total}" for cell in line)] for label, line in shown],
@@ -277,6 +272,33 @@ def _line(number: int, label: str, x: list[Any], y: list[float], texts: list[str
     }
 
 
+def _cells(types: list[str], label: str, line: Sequence[TypeShare]) -> dict[str, Any]:
+    """A line of the heat map, as one layer of stacked bars of height 1, with its figures in the cells.
+
+    Plotly's own heat map and its bar of colours write style attributes, which the site's policy refuses.
+    """
+    return {
+        "type": "bar",
+        "name": label,
+        "x": types,
+        "y": [1] * len(types),
+        "text": [f"{label}<br>{cell.text}" for cell in line],
+        "customdata": [f"{cell.correct}/{cell.total}" for cell in line],
+        "texttemplate": "%{customdata}",
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": {
+            "color": [100 * cell.correct / cell.total for cell in line],
+            "cmin": 0,
+            "cmax": 100,
+            "colorscale": [[0, "--calm-soft"], [1, "--accent"]],
+            "line": {"color": "--bg", "width": 1},
+        },
+    }
+
+
 def _curve(board: Board, row: Row) -> list[float]:
     if board.scope.whole:
         return [share for _, share in row.score.fast_p]
@@ -285,18 +307,12 @@ def _curve(board: Board, row: Row) -> list[float]:
 
 
 def _labels(rows: Sequence[Row]) -> list[str]:
-    """Names of the rows; what tells runs of one model apart is added where there are several."""
-    names = Counter(row.run.model.public_name for row in rows)
-    labels = [_label(row, full=names[row.run.model.public_name] > 1) for row in rows]
-    again = Counter(labels)
+    """Rank and name of each row; where two are alike, the run's id as well."""
+    labels = [f"{row.place.rank}. {row.run.model.public_name}" for row in rows if row.place]
+    alike = Counter(labels)
     return [
-        f"{label} ({row.run.public_id})" if again[label] > 1 else label for row, label in zip(rows, labels, strict=True)
+        f"{label} ({row.run.public_id})" if alike[label] > 1 else label for row, label in zip(rows, labels, strict=True)
     ]
-
-
-def _label(row: Row, *, full: bool) -> str:
-    name = str(row.run.model.public_name)
-    return f"{name}, {row.run.get_track_display().lower()}, {row.run.get_backend_display()}" if full else name
 
 
 def _published_label(result: PublishedResult) -> str:

@@ -43,10 +43,10 @@ class BoardFilter(forms.Form):
     precision = _choice(PRECISIONS, "Precision")
     provenance = _choice(Provenance.choices, "Provenance")
     weights = _choice([("open", "Open"), ("closed", "Closed")], "Weights")
-    type = _choice(Type.choices, "Type of parallelism")
+    type = _choice(Type.choices, "Type")
     difficulty = _choice([(str(level), str(level)) for level in range(1, 6)], "Difficulty")
-    since = _day("Submitted from")
-    until = _day("Submitted to")
+    since = _day("From")
+    until = _day("To")
     also = forms.BooleanField(required=False, label="Count further types")
     columns = forms.MultipleChoiceField(
         choices=COLUMN_GROUPS, required=False, label="Columns", widget=forms.CheckboxSelectMultiple
