@@ -243,6 +243,8 @@ def _verdict(world: World, evaluation: Evaluation, submission: Submission, attem
         "evaluation": evaluation,
         "submission": submission,
         "attempt": attempt,
+        "problem_id": submission.problem_id,
+        "target_id": evaluation.target_id,
         "seconds": round(chance.lognormvariate(4, 0.5), 2),
         "created_at": evaluation.finished_at,
     }

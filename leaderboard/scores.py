@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from evaluator.contract import Code, Decision
-from leaderboard import scoring, versions
+from leaderboard import profiles, scoring, versions
 from leaderboard.models import Evaluation, EvaluationScore, EvaluationState, Standing, Track, TypeScore, Verdict
 from leaderboard.scoring import Outcome, ProblemOutcome, TypeFigures
 from problems.models import Problem, Suite
@@ -62,6 +62,7 @@ def compute_from(
         "submissions": submissions,
         "judged": sum(v.code != Code.HARNESS_FAILURE for v in verdicts),
         "unjudged": sum(v.code == Code.HARNESS_FAILURE for v in verdicts),
+        "profile": profiles.profile(verdicts, chosen, types, track=track, counts=counts),
         "failures": dict(sorted(Counter(v.code for v in verdicts if v.code != Code.CORRECT).items())),
         "outcomes": {str(problem): list(parts) for problem, parts in vector.items()},
         "solved_bits": f"{scoring.to_bits(o.problem for o in outcomes if o.correct):x}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime
 
-from evaluator.contract import Code, Decision, Report
+from evaluator.contract import Code, Decision, PhaseStatus, Report
 from leaderboard.models import (
     Artifact,
     ArtifactKind,
@@ -25,17 +25,21 @@ def from_report(attempt: Attempt, report: Report, at: datetime) -> Verdict:
         evaluation=attempt.evaluation,
         submission=attempt.submission,
         attempt=attempt,
+        problem_id=attempt.submission.problem_id,
+        target_id=attempt.evaluation.target_id,
         code=report.code,
         decision=report.decision,
         standing=Standing.HELD if report.code in SUSPICIOUS else Standing.COUNTED,
         message=report.message,
         failure_id=report.failure_id,
+        failed_phase=next((part.phase for part in report.phases if part.status is PhaseStatus.FAILED), ""),
         speedup=speedup.estimate if speedup else None,
         speedup_low=speedup.low if speedup else None,
         speedup_high=speedup.high if speedup else None,
         reference_seconds=timing.reference_seconds if timing else None,
         candidate_seconds=timing.candidate_seconds if timing else None,
         bound_seconds=bound.overlap_seconds if bound else None,
+        serial_bound_seconds=bound.serial_seconds if bound else None,
         utilisation=bound.utilisation if bound else None,
         compatible_correct=report.compatible.correct,
         compatible_speedup=report.compatible.speedup,
@@ -63,6 +67,8 @@ def harness_failure(attempt: Attempt, reason: str, at: datetime) -> Verdict:
 def keep_report(attempt: Attempt, report: Report) -> Artifact:
     """Store the whole report."""
     content = report.model_dump_json()
+        problem_id=attempt.submission.problem_id,
+        target_id=attempt.evaluation.target_id,
     data = content.encode()
     return Artifact.objects.create(
         attempt=attempt,

@@ -188,6 +188,8 @@ class VerdictFactory(DjangoModelFactory):
             finished_at=timezone.now(),
         )
     )
+    problem = factory.SelfAttribute("submission.problem")
+    target = factory.SelfAttribute("evaluation.target")
     code = "correct"
     decision = factory.LazyAttribute(lambda verdict: "faster" if verdict.code == "correct" else "none")
     message = "Correct on every rank."

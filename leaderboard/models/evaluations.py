@@ -11,7 +11,7 @@ from django.utils import timezone
 from leaderboard.models.choices import CODES, DECISIONS, at_least_zero, known, public_id
 from leaderboard.models.runs import Run, Submission
 from leaderboard.models.targets import Target, Worker
-from problems.models import Suite
+from problems.models import Problem, Suite
 
 
 class EvaluationState(models.TextChoices):
@@ -153,17 +153,31 @@ class Verdict(models.Model):
     evaluation = models.ForeignKey(Evaluation, on_delete=models.PROTECT, related_name="verdicts")
     submission = models.ForeignKey(Submission, on_delete=models.PROTECT, related_name="verdicts")
     attempt = models.OneToOneField(Attempt, on_delete=models.PROTECT, related_name="verdict")
+    problem = models.ForeignKey(
+        Problem,
+        on_delete=models.PROTECT,
+        related_name="verdicts",
+        help_text="Of the submission; kept here for the best on a problem.",
+    )
+    target = models.ForeignKey(
+        Target,
+        on_delete=models.PROTECT,
+        related_name="verdicts",
+        help_text="Of the evaluation; kept here for the best on a problem.",
+    )
     code = models.CharField(max_length=30, choices=CODES)
     decision = models.CharField(max_length=10, choices=DECISIONS)
     standing = models.CharField(max_length=20, choices=Standing, default=Standing.COUNTED)
     message = models.CharField(max_length=1_000)
     failure_id = models.CharField(max_length=16, blank=True, db_index=True)
+    failed_phase = models.CharField(max_length=20, blank=True, help_text="The phase that failed; empty if none did.")
     speedup = models.FloatField(null=True, blank=True, help_text="Reference time divided by candidate time.")
     speedup_low = models.FloatField(null=True, blank=True)
     speedup_high = models.FloatField(null=True, blank=True)
     reference_seconds = models.FloatField(null=True, blank=True)
     candidate_seconds = models.FloatField(null=True, blank=True)
     bound_seconds = models.FloatField(null=True, blank=True, help_text="Overlap bound of the roofline.")
+    serial_bound_seconds = models.FloatField(null=True, blank=True, help_text="Bound without any overlap.")
     utilisation = models.FloatField(null=True, blank=True, help_text="Bound divided by candidate time.")
     compatible_correct = models.BooleanField(null=True, blank=True)
     compatible_speedup = models.FloatField(null=True, blank=True)
@@ -186,7 +200,19 @@ class Verdict(models.Model):
             at_least_zero("utilisation", "verdict_utilisation_not_negative"),
             at_least_zero("seconds", "verdict_seconds_not_negative"),
         )
-        indexes = (models.Index(fields=("evaluation", "code", "decision"), name="verdict_by_evaluation"),)
+        indexes = (
+            models.Index(fields=("evaluation", "code", "decision"), name="verdict_by_evaluation"),
+            models.Index(
+                fields=("problem", "target", "-speedup"),
+                condition=Q(code="correct", standing=Standing.COUNTED),
+                name="verdict_best",
+            ),
+            models.Index(
+                fields=("problem", "target", "-created_at"),
+                condition=Q(code="correct", standing=Standing.COUNTED),
+                name="verdict_newest",
+            ),
+        )
 
     def __str__(self) -> str:
         return f"{self.submission} {self.code}"

@@ -84,6 +84,7 @@ class EvaluationScore(Figures):
     )
     gains = models.JSONField(default=dict, help_text="{problem number: speedup} where faster.")
     failures = models.JSONField(default=dict, help_text="{code: number of files}")
+    profile = models.JSONField(default=dict, help_text="Mechanisms, failures and steps, as leaderboard.profiles says.")
     scoring_version = models.CharField(max_length=20)
     updated_at = models.DateTimeField(auto_now=True)
 
