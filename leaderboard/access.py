@@ -53,6 +53,14 @@ def run_for_member(user: User, public_id: str) -> Run:
     return get_object_or_404(runs, public_id=public_id)
 
 
+def run_for_retry(user: User, public_id: str) -> Run:
+    """A run of which ``user`` may have tried again what we failed to judge: one of an own team, any for staff."""
+    runs = Run.objects.select_related("model", "team")
+    if not user.is_staff:
+        runs = runs.filter(team__in=Team.objects.of(user))
+    return get_object_or_404(runs, public_id=public_id)
+
+
 def evaluation_of(run: Run, public_id: str) -> Evaluation:
     """An evaluation of a run that the user already has by one of the functions here."""
     for evaluation in run.evaluations.all():

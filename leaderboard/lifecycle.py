@@ -143,7 +143,7 @@ def retry_failed(evaluation: Evaluation, actor: User) -> int:
     The verdicts that say so go; their attempts and the audit trail keep what happened. Nothing is charged for it.
     """
     evaluation = Evaluation.objects.select_for_update().get(pk=evaluation.pk)
-    if evaluation.state == EvaluationState.CANCELLED or evaluation.run.state != RunState.ACTIVE:
+    if not may_go_on(evaluation) or evaluation.run.state != RunState.ACTIVE:
         return 0
     failed = list(retriable(evaluation).select_related("attempt"))
     reason = "tried again on request"
@@ -183,6 +183,11 @@ def disqualify_run(run: Run, actor: User, *, reason: str) -> bool:
 
 
 @transaction.atomic
+def may_go_on(evaluation: Evaluation) -> bool:
+    """Whether the evaluation was not stopped."""
+    return evaluation.state != EvaluationState.CANCELLED
+
+
 def reinstate_run(run: Run, actor: User, *, reason: str) -> bool:
     """Undo a disqualification. False if there was none; a withdrawal is not undone."""
     changed = Run.objects.filter(pk=run.pk, state=RunState.DISQUALIFIED).update(state=RunState.ACTIVE, state_reason="")

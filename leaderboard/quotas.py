@@ -13,7 +13,7 @@ from statistics import fmean
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet, Sum
+from django.db.models import Q, QuerySet, Sum
 
 from evaluator.contract import Code
 from leaderboard import audit
@@ -34,7 +34,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Usage:
-    """Evaluation seconds of a team on a target. ``limit`` None: there is none; ``reserved``: for what waits or runs."""
+    """Evaluation seconds of a team on a target. ``reserved``: for what waits or runs; ``limit`` holds grants, too."""
 
     used: float
     reserved: float
@@ -46,10 +46,16 @@ class Usage:
 
 
 def usage(team: Team, target: Target, *, at: datetime) -> Usage:
-    """How much the team has used and reserved at the moment ``at``; four queries."""
-    used = _entries(team, target, at).aggregate(total=Sum("seconds"))["total"] or 0.0
-    waiting = _active(team, target)
-    return Usage(max(0.0, used), waiting * typical_seconds(target) if waiting else 0.0, limit_of(team, target))
+    """How much the team has used and reserved at the moment ``at``; three queries."""
+    sums = _entries(team, target, at).aggregate(
+        charged=Sum("seconds", filter=Q(seconds__gt=0)), granted=Sum("seconds", filter=Q(seconds__lt=0))
+    )
+    waiting, limit = _active(team, target), limit_of(team, target)
+    return Usage(
+        used=sums["charged"] or 0.0,
+        reserved=waiting * typical_seconds(target) if waiting else 0.0,
+        limit=None if limit is None else limit - (sums["granted"] or 0.0),
+    )
 
 
 def limit_of(team: Team, target: Target) -> float | None:
@@ -59,10 +65,16 @@ def limit_of(team: Team, target: Target) -> float | None:
 
 
 def typical_seconds(target: Target) -> float:
-    """What one file takes on the target: the mean of the last hundred."""
+    """What one file is reckoned with on the target."""
+    recent = recent_seconds(target)
+    return UNKNOWN_SECONDS if recent is None else recent
+
+
+def recent_seconds(target: Target) -> float | None:
+    """The mean of the last hundred charged evaluations on the target; None if there were none."""
     recent = QuotaEntry.objects.filter(target=target, attempt__isnull=False).order_by("-created_at")
     seconds = list(recent.values_list("seconds", flat=True)[:RECENT])
-    return fmean(seconds) if seconds else UNKNOWN_SECONDS
+    return fmean(seconds) if seconds else None
 
 
 def check_seconds(team: Team, targets: Iterable[Target], files: int, *, at: datetime) -> Refusal | None:
@@ -145,7 +157,7 @@ def _refusal(team: Team, target: Target, files: int, need: float, now: Usage, at
     if now.reserved:
         head += f", and what still waits or runs is counted with {now.reserved:,.0f} s"
     head += f"; this run of {files} file{'s' if files != 1 else ''} needs about {need:,.0f} s."
-    when = _room_at(team, target, need, now, at)
+    when = _room_at(team, target, need, now.reserved, at)
     if when is None:
         most = int(now.limit * files / need)
         tail = f" That is more than the whole limit: send at most {most} files at a time, or ask the maintainers."
@@ -154,14 +166,15 @@ def _refusal(team: Team, target: Target, files: int, need: float, now: Usage, at
     return Refusal("quota", head + tail, when)
 
 
-def _room_at(team: Team, target: Target, need: float, now: Usage, at: datetime) -> datetime | None:
+def _room_at(team: Team, target: Target, need: float, reserved: float, at: datetime) -> datetime | None:
     """The first moment at which enough of what was used has left the window; what is reserved counts as used now."""
-    assert now.limit is not None
+    limit = limit_of(team, target)
+    assert limit is not None
     entries = list(_entries(team, target, at).order_by("created_at").values_list("created_at", "seconds"))
-    total = sum(seconds for _, seconds in entries) + now.reserved
-    for used_at, seconds in [*entries, (at, now.reserved)]:
+    total = sum(seconds for _, seconds in entries) + reserved
+    for used_at, seconds in [*entries, (at, reserved)]:
         total -= seconds
-        if max(0.0, total) + need <= now.limit:
+        if total + need <= limit:
             return used_at + _window()
     return None
 

@@ -13,7 +13,6 @@ from evaluator.contract import Code
 from leaderboard.access import is_inside, is_member
 from leaderboard.models import (
     Attempt,
-    AttemptState,
     Evaluation,
     EvaluationScore,
     EvaluationState,
@@ -22,8 +21,9 @@ from leaderboard.models import (
     Submission,
     Verdict,
 )
-from leaderboard.pages import outcome
+from leaderboard.pages import outcome, queue
 from leaderboard.pages.outcome import Failures, State
+from leaderboard.pages.queue import Place, retriable_in
 from problems.models import Problem, Type
 
 OPEN = (EvaluationState.QUEUED, EvaluationState.RUNNING)
@@ -74,7 +74,9 @@ class RunPage:
     score: EvaluationScore | None = None
     groups: list[Group] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
-    ahead: int | None = None
+    place: Place | None = None
+    retriable: int = 0
+    may_retry: bool = False
 
     @property
     def live(self) -> bool:
@@ -117,7 +119,9 @@ def read(run: Run, user: Any, evaluation_id: str = "") -> RunPage:
         score=EvaluationScore.objects.filter(evaluation=chosen).prefetch_related("types").first(),
         groups=_groups(Problem.objects.in_suite(chosen.suite), answers),
         answers=answers,
-        ahead=_ahead(chosen) if chosen.state in OPEN else None,
+        place=queue.place_of(chosen) if chosen.state in OPEN else None,
+        retriable=retriable_in(chosen),
+        may_retry=is_inside(user, run.team),
     )
 
 
@@ -144,12 +148,3 @@ def _groups(problems: Iterable[Problem], answers: list[Answer]) -> list[Group]:
     for problem in problems:
         cells.setdefault(problem.type, []).append(Cell(problem, by_problem.get(problem.pk, [])))
     return [Group(value, label, cells[value]) for value, label in Type.choices if value in cells]
-
-
-def _ahead(evaluation: Evaluation) -> int | None:
-    """Queued files of others on this target that came before the first one of this evaluation that still waits."""
-    mine = Attempt.objects.filter(evaluation=evaluation, state=AttemptState.QUEUED).order_by("created_at").first()
-    if mine is None:
-        return None
-    waiting = Attempt.objects.filter(evaluation__target=evaluation.target, state=AttemptState.QUEUED)
-    return waiting.filter(created_at__lt=mine.created_at).exclude(evaluation=evaluation).count()

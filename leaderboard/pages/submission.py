@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluator.contract import PhaseStatus, RankResult, Report
-from leaderboard.access import is_member, may_see_source
+from evaluator.contract import Code, PhaseStatus, RankProfile, RankResult, Report
+from leaderboard.access import is_inside, is_member, may_see_source
 from leaderboard.models import Artifact, ArtifactKind, Attempt, Evaluation, Review, Submission, Verdict
 from leaderboard.pages import outcome
 from leaderboard.pages.outcome import PHASE_TEXTS, State
+from leaderboard.pages.queue import retriable_in
 
 PHASE_STATES = {
     PhaseStatus.PASSED: ("good", "✓", "passed"),
@@ -30,6 +31,14 @@ class PhaseCell:
 
 
 @dataclass(frozen=True)
+class TraceRow:
+    """The trace of a rank: ``artifact`` None while no part of it has come."""
+
+    rank: RankProfile
+    artifact: Artifact | None
+
+
+@dataclass(frozen=True)
 class SubmissionPage:
     submission: Submission
     member: bool
@@ -42,6 +51,9 @@ class SubmissionPage:
     attempts: list[Attempt]
     reviews: list[Review]
     rank: RankResult | None
+    retriable: int
+    may_retry: bool
+    traces: list[TraceRow]
 
     @property
     def live(self) -> bool:
@@ -87,6 +99,9 @@ def read(submission: Submission, user: Any, evaluation_id: str = "", rank: str =
         attempts=attempts,
         reviews=list(verdict.reviews.all()) if verdict else [],
         rank=_chosen(report.ranks, rank) if report else None,
+        retriable=retriable_in(chosen) if chosen and verdict and verdict.code == Code.HARNESS_FAILURE else 0,
+        may_retry=is_inside(user, submission.run.team),
+        traces=_traces(report),
     )
 
 
@@ -96,6 +111,14 @@ def _report(verdict: Verdict | None) -> Report | None:
         return None
     artifact = Artifact.objects.filter(attempt=verdict.attempt_id, kind=ArtifactKind.REPORT).first()
     return Report.model_validate_json(artifact.content) if artifact else None
+
+
+def _traces(report: Report | None) -> list[TraceRow]:
+    if report is None or report.profile is None:
+        return []
+    found = Artifact.objects.filter(attempt=report.attempt_id, kind=ArtifactKind.TRACE)
+    by_name = {artifact.name: artifact for artifact in found}
+    return [TraceRow(rank, by_name.get(f"rank {rank.rank}")) for rank in report.profile.ranks]
 
 
 def _chosen(ranks: Sequence[RankResult], asked: str) -> RankResult | None:

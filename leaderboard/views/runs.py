@@ -6,10 +6,11 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from leaderboard import lifecycle
-from leaderboard.access import evaluation_of, run_for_member, run_for_viewer
+from leaderboard.access import evaluation_of, run_for_member, run_for_retry, run_for_viewer
 from leaderboard.forms import posted
 from leaderboard.forms.runs import WithdrawForm
 from leaderboard.pages import run as reading
@@ -32,15 +33,36 @@ def run_live(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 @login_required
-@require_POST
+@require_http_methods(["GET", "POST"])
 def run_cancel(request: HttpRequest, run_id: str) -> HttpResponse:
     run = run_for_member(request.user, run_id)
-    evaluation = evaluation_of(run, request.POST.get("evaluation", ""))
+    evaluation = evaluation_of(run, (request.POST or request.GET).get("evaluation", ""))
+    if request.method != "POST":
+        return render(request, "leaderboard/run_cancel.html", {"run": run, "evaluation": evaluation})
     if lifecycle.cancel_evaluation(evaluation, request.user, reason="stopped by the team"):
         messages.success(request, "The evaluation was stopped. Verdicts that were there already remain.")
     else:
         messages.info(request, "The evaluation was already over; nothing was changed.")
     return redirect("run", run.public_id)
+
+
+@login_required
+@require_POST
+def run_retry(request: HttpRequest, run_id: str) -> HttpResponse:
+    """Try again what failed for reasons of ours, in one evaluation."""
+    run = run_for_retry(request.user, run_id)
+    evaluation = evaluation_of(run, request.POST.get("evaluation", ""))
+    number = lifecycle.retry_failed(evaluation, request.user)
+    if number:
+        files = "1 file is" if number == 1 else f"{number} files are"
+        messages.success(
+            request, f"{files} in the queue again. That costs the team nothing beyond a normal evaluation."
+        )
+    else:
+        messages.info(
+            request, "There was nothing to try again: no file failed for reasons of ours, or the run is over."
+        )
+    return redirect(f"{reverse('run', args=[run.public_id])}?on={evaluation.public_id}")
 
 
 @login_required

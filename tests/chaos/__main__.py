@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,7 @@ def main() -> int:
         print(table([json.loads(line) for line in options.table.read_text().splitlines()]))
         return 0
     _own_mounts()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left running
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="pkb-chaos-") as folder:
         Path(folder).chmod(0o755)  # the database's system user must get through
