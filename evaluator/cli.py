@@ -1,8 +1,9 @@
-"""Command line of the evaluator: ``python -m evaluator evaluate | judge | doctor``."""
+"""Command line of the evaluator: ``python -m evaluator evaluate | judge | doctor | peaks``."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import sys
 from pathlib import Path
@@ -42,6 +43,11 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="say what this host can evaluate and what is missing")
     doctor.add_argument("--json", action="store_true", help="print the findings as one JSON object")
     doctor.set_defaults(command=_doctor)
+    peaks = commands.add_parser("peaks", help="measure the rates of this host: matrix products, memory, links")
+    peaks.add_argument("--target", default="cpu-gloo", help="default: cpu-gloo")
+    peaks.add_argument("--write", type=Path, metavar="FILE", help="also put them into FILE, see PKB_MEASURED_PEAKS")
+    peaks.add_argument("--json", action="store_true", help="print them as one JSON object")
+    peaks.set_defaults(command=_peaks)
     return parser
 
 
@@ -117,3 +123,22 @@ def _doctor(options: argparse.Namespace) -> int:
     diagnosis = doctor.examine()
     print(diagnosis.as_json() if options.json else diagnosis.as_text())
     return EXIT_OK if diagnosis.can_evaluate else EXIT_HARNESS
+
+
+def _peaks(options: argparse.Namespace) -> int:
+    """The exit status is 0 if the rates were measured, 2 for an unknown target, 3 where they cannot be."""
+    from evaluator import peaks, targets
+
+    try:
+        measured = peaks.measure(targets.target(options.target))
+        if options.write:
+            peaks.write(measured, options.write)
+    except KeyError as error:
+        return _usage(str(error.args[0]))
+    except (OSError, ValueError) as error:
+        return _usage(f"{options.write} cannot be written: {error}")
+    except peaks.CannotMeasure as error:
+        print(error, file=sys.stderr)
+        return EXIT_HARNESS
+    print(json.dumps({measured.target.name: measured.entry()}) if options.json else measured.as_text())
+    return EXIT_OK

@@ -45,6 +45,11 @@ class WorkerSettings(BaseModel):
     hello_seconds: float = Field(
         30, alias="PKB_HELLO_SECONDS", gt=0, le=600, description="How often the worker says that it exists."
     )
+    measured_peaks: str = Field(
+        "",
+        alias="PKB_MEASURED_PEAKS",
+        description="File of `python -m evaluator peaks --write`; its rates stand in where a target has no peaks.",
+    )
     only_demonstration: bool = Field(
         False,
         alias="PKB_ONLY_DEMONSTRATION",
