@@ -31,7 +31,7 @@ def of_board(board: Board) -> bytes:
     for x, head in ((BAR_LEFT, "correct"), (950, "fast_1"), (1070, "speedup")):
         _text(draw, x, 152, head, 22, MUTED)
     draw.line((LEFT, 184, WIDTH - LEFT, 184), fill=LINE, width=2)
-    rows = board.rows(0, ROWS)
+    rows = board.rows(0, ROWS, vectors=False)
     for number, row in enumerate(rows):
         _row(draw, TOP + number * STEP, row)
     if not rows:

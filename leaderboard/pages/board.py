@@ -133,15 +133,21 @@ class Board:
         """The page of the selection, or the last one if there are not so many."""
         return min(max(1, self.selection.page), self.pages)
 
-    def rows(self, start: int, stop: int) -> list[Row]:
-        """The rows in the places ``start`` to ``stop`` of the order, with everything that is shown of them."""
+    def rows(self, start: int, stop: int, *, vectors: bool = True) -> list[Row]:
+        """The rows in the places ``start`` to ``stop`` of the order, with everything that is shown of them.
+
+        ``vectors`` False leaves the outcomes of single problems unread, which are most of a row.
+        """
         keys = self.order[start:stop]
-        scores = EvaluationScore.objects.filter(pk__in=keys).with_rows().in_bulk()
-        return [self._row(scores[key]) for key in keys]
+        scores = EvaluationScore.objects.filter(pk__in=keys).with_rows().defer("profile", "gains", "failures")
+        if not vectors and self.scope.whole:
+            scores = scores.defer("outcomes")
+        found = scores.in_bulk()
+        return [self._row(found[key]) for key in keys]
 
     def rows_of_page(self) -> list[Row]:
         start = (self.page - 1) * ROWS_PER_PAGE
-        return self.rows(start, start + ROWS_PER_PAGE)
+        return self.rows(start, start + ROWS_PER_PAGE, vectors=False)
 
     def baselines(self) -> list[Row]:
         """Rows of the reference itself, which stand above the ranking whatever else is filtered; the newest few."""
