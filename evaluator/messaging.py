@@ -27,18 +27,28 @@ def evaluation_queue(target: str) -> str:
     return f"eval.{target}"
 
 
-def claim_key(attempt_id: UUID) -> str:
+def host_queue(worker: str) -> str:
+    """Queue of what one worker alone must do: canaries. It is read also while the worker takes no other work."""
+    return f"host.{worker}"
+
+
+def claim_key(target: str, attempt_id: UUID | str) -> str:
     """Key in the broker that the worker which evaluates the attempt holds; it expires when the worker dies."""
-    return f"pkb:claim:{attempt_id}"
+    return f"pkb:claim:{target}:{attempt_id}"
 
 
-def closed_key(attempt_id: UUID) -> str:
+def closed_key(attempt_id: UUID | str) -> str:
     """Key in the broker that says that no report of the attempt is wanted any more: lost, cancelled or recorded.
 
     GPU hosts have no database, so this is how they learn that a wake-up is stale and that an evaluation may be
     stopped. It saves work only; the database decides what is recorded.
     """
     return f"pkb:closed:{attempt_id}"
+
+
+def orders_key(worker: str) -> str:
+    """Key in the broker under which the site tells a worker whether it may take work: ``contract.Orders``, JSON."""
+    return f"pkb:orders:{worker}"
 
 
 def celery_settings(consumer: str, *, visibility_timeout: int) -> dict[str, Any]:
@@ -77,6 +87,8 @@ def celery_settings(consumer: str, *, visibility_timeout: int) -> dict[str, Any]
             "unacked_mutex_key": f"unacked_mutex.{consumer}",
             # Look for such messages every 10 seconds, not every 100.
             "unacked_restore_throttle": 1,
+            # Whose file is next is decided in the database. One list a queue, so one key in a worker's rights.
+            "priority_steps": [0],
             # A broker that is gone is noticed in seconds, also behind a NAT that drops idle connections silently.
             "socket_timeout": 20,
             "socket_connect_timeout": 5,

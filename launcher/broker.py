@@ -26,8 +26,10 @@ save ""
 maxmemory-policy noeviction
 logfile ""
 set-proc-title no
+proto-max-bulk-len 32mb
 """
-# A new title would overwrite the process's environment, and with it the mark by which launcher.strays finds it.
+# A new title would overwrite the process's environment, and with it the mark by which launcher.strays finds it. Nothing
+# that is sent may be longer than any message of ours: a worker could otherwise send 512 MB at once.
 
 
 def embedded(interpreter: Path, data: DataFolder) -> tuple[Process, str]:

@@ -15,8 +15,8 @@ from launcher import broker, doctor, environment, network, supervisor
 from launcher.console import Refusal, say
 from launcher.datafolder import DataFolder
 from launcher.supervisor import Interrupted, Supervisor
+from pkbsite import broker_users, processes
 from pkbsite import environment as settings
-from pkbsite import processes
 
 ROOT = environment.ROOT
 TARGET = "cpu-gloo"
@@ -42,6 +42,17 @@ class Site:
     host: str
     port: int
     redis_url: str
+    embedded: bool = False
+
+    @property
+    def worker_redis_url(self) -> str:
+        """The broker as the evaluation worker reaches it: with its own rights, as a GPU host.
+
+        Into a broker of the operator's it goes as the site does: who has which rights there is the operator's affair.
+        """
+        if not self.embedded:
+            return self.redis_url
+        return broker_users.worker_url(self.redis_url, WORKER_NAME, self.data.secret("worker_key"))
 
     @property
     def address(self) -> str:
@@ -72,7 +83,7 @@ class Site:
         inherited = {name: value for name, value in os.environ.items() if name not in site_settings}
         chosen = {
             "LOG_FORMAT": os.environ.get("LOG_FORMAT", "console"),
-            "REDIS_URL": self.redis_url,
+            "REDIS_URL": self.worker_redis_url,
             "PKB_TARGET": TARGET,
             "PKB_WORKER_NAME": WORKER_NAME,
             "PKB_WORKER_KEY": self.data.secret("worker_key"),
@@ -126,7 +137,7 @@ def _run(site: Site, watcher: Supervisor, *, demo: bool) -> NoReturn:
         broker.require(site.redis_url)
     else:
         process, url = broker.embedded(site.interpreter, site.data)
-        site = Site(site.interpreter, site.data, site.host, site.port, url)
+        site = replace(site, redis_url=url, embedded=True)
         watcher.await_ready(watcher.start(process))
     with doctor.Examination(site.interpreter, ROOT, watcher.mark) as examination:
         _prepare_database(site)

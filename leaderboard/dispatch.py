@@ -85,6 +85,9 @@ def job_for(attempt: Attempt, problem_digest: str) -> Job:
             "backend": submission.run.backend,
             "file_name": submission.file_name,
             "source": submission.source.text,
+            "run_id": submission.run.public_id,
+            "submission_id": submission.public_id,
+            "profile": submission.run.record_profile,
         }
     )
 

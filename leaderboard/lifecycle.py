@@ -23,7 +23,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from evaluator.contract import Claim, Code, Progress, Report
+from evaluator.contract import Claim, Code, Decline, Progress, Report
 from leaderboard import audit, broker, dispatch, quotas, scores, turns, verdicts, versions
 from leaderboard.models import (
     ACTIVE_STATES,
@@ -36,11 +36,13 @@ from leaderboard.models import (
     User,
     Verdict,
     Worker,
+    WorkerState,
 )
 
 log = structlog.get_logger(__name__)
 
 MAX_ATTEMPTS = 3  # a submission is requeued at most twice for reasons that are ours, until somebody asks for a retry
+DECLINED_SECONDS = 600.0  # after which an attempt that a host could not serve is offered again
 MOST_ATTEMPTS = 99  # of one submission, all retries included; the contract counts to 100
 
 
@@ -112,6 +114,24 @@ def record_report(report: Report, worker: Worker, *, at: datetime | None = None)
 
 
 @transaction.atomic
+def decline_attempt(decline: Decline, worker: Worker, *, at: datetime | None = None) -> None:
+    """Put a queued attempt aside for a while: this host cannot serve it, another may. Nothing counts against it.
+
+    The reason is shown while it waits. Raises ``Stale`` if it is over or already held.
+    """
+    attempt = _locked(decline.attempt_id)
+    _check_holder(attempt, worker)
+    if attempt.state != AttemptState.QUEUED:
+        raise Stale(f"attempt {attempt.pk} is {attempt.state}, not queued")
+    until = (at or timezone.now()) + timedelta(seconds=DECLINED_SECONDS)
+    if attempt.note != decline.reason:  # once, not every time that it is offered to the same hosts
+        audit.write("decline attempt", attempt, actor=worker, reason=decline.reason)
+    _move(attempt, AttemptState.QUEUED, sent_at=None, wait_until=until, note=decline.reason)
+    dispatch.refill_on_commit(attempt.target_id)
+    log.warning("attempt declined", **log_ids(attempt), worker=worker.name, reason=decline.reason)
+
+
+@transaction.atomic
 def expire_lease(attempt_id: UUID, *, at: datetime | None = None) -> bool:
     """Take a leased attempt from a worker whose lease ended before ``at``. False if it was renewed or is over."""
     now = at or timezone.now()
@@ -163,6 +183,11 @@ def retry_failed(evaluation: Evaluation, actor: User) -> int:
     return len(failed)
 
 
+def may_go_on(evaluation: Evaluation) -> bool:
+    """Whether the evaluation was not stopped."""
+    return evaluation.state != EvaluationState.CANCELLED
+
+
 def retriable(evaluation: Evaluation) -> QuerySet[Verdict]:
     """Verdicts of the evaluation that say that we failed, and that may be tried once more."""
     return Verdict.objects.filter(
@@ -183,11 +208,6 @@ def disqualify_run(run: Run, actor: User, *, reason: str) -> bool:
 
 
 @transaction.atomic
-def may_go_on(evaluation: Evaluation) -> bool:
-    """Whether the evaluation was not stopped."""
-    return evaluation.state != EvaluationState.CANCELLED
-
-
 def reinstate_run(run: Run, actor: User, *, reason: str) -> bool:
     """Undo a disqualification. False if there was none; a withdrawal is not undone."""
     changed = Run.objects.filter(pk=run.pk, state=RunState.DISQUALIFIED).update(state=RunState.ACTIVE, state_reason="")
@@ -228,6 +248,8 @@ def _lease(attempt: Attempt, worker: Worker, now: datetime, *, host: str = "") -
     if attempt.state == AttemptState.LEASED:
         _move(attempt, AttemptState.LEASED, lease_expires_at=until)
         return
+    if worker.state in (WorkerState.QUARANTINED, WorkerState.FAILING):
+        raise Stale(f"worker {worker.name} is {worker.state} and may begin nothing: {worker.state_reason}")
     _move(attempt, AttemptState.LEASED, worker=worker, host=host, leased_at=now, lease_expires_at=until)
     Evaluation.objects.filter(pk=attempt.evaluation_id, state=EvaluationState.QUEUED).update(
         state=EvaluationState.RUNNING

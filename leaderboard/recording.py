@@ -10,17 +10,35 @@ import re
 from typing import Any, TypeVar
 
 import structlog
-from django.utils import timezone
 from pydantic import ValidationError
 
-from evaluator.contract import MAX_MESSAGE_BYTES, Claim, Code, ContractModel, Hello, Progress, Report, Signed
-from leaderboard import audit, dispatch, lifecycle
+from evaluator.contract import (
+    MAX_MESSAGE_BYTES,
+    Claim,
+    Code,
+    ContractModel,
+    Decline,
+    Hello,
+    Progress,
+    Report,
+    Signed,
+    TracePart,
+)
+from leaderboard import audit, canaries, dispatch, lifecycle, traces, workers
 from leaderboard.models import Attempt, Worker
 
 log = structlog.get_logger(__name__)
 M = TypeVar("M", bound=ContractModel)
 
-MODELS: dict[str, type[ContractModel]] = {"claim": Claim, "progress": Progress, "report": Report, "hello": Hello}
+MODELS: dict[str, type[ContractModel]] = {
+    "claim": Claim,
+    "progress": Progress,
+    "report": Report,
+    "hello": Hello,
+    "decline": Decline,
+    "canary": Report,
+    "trace": TracePart,
+}
 ENVELOPE_BYTES = 2 * MAX_MESSAGE_BYTES  # the body is quoted once more inside the envelope
 # PostgreSQL stores neither NUL nor half of a surrogate pair, and both may stand in what a candidate printed.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -33,7 +51,7 @@ class Refused(Exception):
 def record_message(message: str) -> None:
     """Take one message of a worker. Raises ``Refused`` if it is not what its kind must be, or comes too late.
 
-    Database errors pass through: the caller delivers the message again.
+    Database errors and ``traces.NoRoom`` pass through: the caller delivers the message again.
     """
     signed = _open(message)
     worker = _worker(signed.worker)
@@ -41,12 +59,19 @@ def record_message(message: str) -> None:
         raise Refused(f"there is no worker {signed.worker!r}")
     if not signed.verify(bytes.fromhex(worker.key)):
         raise Refused(f"the signature is not that of worker {worker.name}")
-    body = _validated(MODELS[signed.kind], signed.body, f"{signed.kind} of worker {worker.name}")
-    Worker.objects.filter(pk=worker.pk).update(last_seen_at=timezone.now())
     try:
-        _deliver(body, worker)
-    except lifecycle.Stale as error:
-        raise Refused(f"{signed.kind} of worker {worker.name} is stale: {error}") from error
+        body = _validated(MODELS[signed.kind], signed.body, f"{signed.kind} of worker {worker.name}")
+    except Refused as refusal:
+        if signed.kind == "hello":
+            workers.note_foreign(worker, f"This release does not understand the worker; is it another one? {refusal}")
+        raise
+    workers.seen(worker)
+    subject = {"attempt_id": str(body.attempt_id)} if hasattr(body, "attempt_id") else {}
+    with structlog.contextvars.bound_contextvars(worker=worker.name, kind=signed.kind, **subject):
+        try:
+            _deliver(signed.kind, body, worker)
+        except lifecycle.Stale as error:
+            raise Refused(f"{signed.kind} of worker {worker.name} is stale: {error}") from error
 
 
 def note_refusal(refusal: Refused, message: str) -> None:
@@ -94,19 +119,30 @@ def _storable(value: Any) -> Any:
             return value
 
 
-def _deliver(body: ContractModel, worker: Worker) -> None:
+def _deliver(kind: str, body: ContractModel, worker: Worker) -> None:
     match body:
         case Claim():
             lifecycle.lease_attempt(body, worker)
         case Progress():
             lifecycle.record_progress(body, worker)
+        case Decline():
+            lifecycle.decline_attempt(body, worker)
+        case Report() if kind == "canary":
+            canaries.record(body, worker)
         case Report():
             _check_subject(body)
             lifecycle.record_report(body, worker)
+            if body.code is Code.HARNESS_FAILURE:
+                canaries.suspect(worker, f"attempt {body.attempt_id} ended as a failure of ours")
+        case TracePart():
+            try:
+                traces.store(body, worker)
+            except traces.TraceRefused as refusal:
+                raise Refused(str(refusal)) from refusal
         case Hello():
             if body.target != worker.target.name:
                 raise Refused(f"worker {worker.name} is registered for {worker.target}, but serves {body.target}")
-            Worker.objects.filter(pk=worker.pk).update(versions=body.versions)
+            workers.note_hello(worker, body)
 
 
 def _check_subject(report: Report) -> None:

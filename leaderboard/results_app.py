@@ -17,17 +17,20 @@ from celery.exceptions import Reject
 from celery.worker import state
 from django.conf import settings
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError, close_old_connections
+from kombu.exceptions import OperationalError as BrokerError
 
 from evaluator.messaging import RECORD_TASK, RESULTS_QUEUE, SHORT_VISIBILITY_TIMEOUT, celery_settings
-from leaderboard import recording
+from leaderboard import recording, traces
 
 log = structlog.get_logger(__name__)
 
 app = Celery("results", broker=settings.REDIS_URL, set_as_current=False)
 app.conf.update(celery_settings(RESULTS_QUEUE, visibility_timeout=SHORT_VISIBILITY_TIMEOUT))
+app.conf.broker_transport = "evaluator.transport:RecordTransport"
 app.conf.task_default_queue = RESULTS_QUEUE
 
 LONGEST_PAUSE = 30.0  # seconds between two tries to reach the database
+NO_ROOM_PAUSE = 2.0  # seconds that a trace without room waits at the head of the queue: so often a disk is tried
 
 
 @app.task(name=RECORD_TASK)
@@ -38,11 +41,24 @@ def record(message: str) -> None:
         try:
             _record(message)
             return
+        except traces.NoRoom as error:
+            # A disk may stay full for days. Reports must not wait behind a trace, so it goes to the end of the queue.
+            log.error("trace not stored, goes to the end of the queue", reason=str(error))
+            _sleep_unless_stopping(NO_ROOM_PAUSE)
+            _send_to_the_end(message)
+            return
         except (OperationalError, InterfaceError) as error:
             log.error("database unavailable, trying again", seconds=pause, error=str(error))
             close_old_connections()
         _sleep_unless_stopping(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _send_to_the_end(message: str) -> None:
+    try:
+        app.send_task(RECORD_TASK, args=[message], queue=RESULTS_QUEUE, retry=False)
+    except BrokerError as error:
+        raise Reject(f"broker unavailable: {error}", requeue=True) from error
 
 
 def _record(message: object) -> None:

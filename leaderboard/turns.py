@@ -61,7 +61,12 @@ def choose(target_id: int, *, at: datetime | None = None) -> list[UUID]:
     with transaction.atomic():
         Target.objects.select_for_update(no_key=True).get(pk=target_id)
         room = window - _in_broker(target_id)
-        unsent = Attempt.objects.filter(target=target_id, state=AttemptState.QUEUED, sent_at=None).order_by(*ORDER)
+        unsent = Attempt.objects.filter(
+            Q(wait_until=None) | Q(wait_until__lte=at or timezone.now()),
+            target=target_id,
+            state=AttemptState.QUEUED,
+            sent_at=None,
+        ).order_by(*ORDER)
         ids = list(unsent.filter(in_campaign=False).values_list("pk", flat=True)[: max(0, room)])
         slots = min(room - len(ids), _campaign_slots(target_id))
         if slots > 0:

@@ -56,6 +56,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("PKB_QUOTA_WINDOW_SECONDS", "number", "604800", "The rolling window of the quota."),
     Setting("PKB_SINGLE_SHOT_RUNS", "count", "3", "Single-shot runs of a model per calendar month; 0: no limit."),
     Setting("PKB_PREVIEW_SECONDS", "number", "1209600", "How long an upload that is not confirmed is kept."),
+    Setting("PKB_BROKER_USERS", "flag", "yes", "The site sets up its workers' users in the broker and keeps them up."),
+    Setting("PKB_CANARY_SECONDS", "number", "3600", "How often every host judges a known file; 0: never."),
+    Setting("PKB_ALERT_SECONDS", "number", "3600", "After how long a waiting file is an alert on the status page."),
+    Setting("PKB_METRICS_TOKEN", "secret", "", "Bearer token for /metrics; empty: read on the web host itself only."),
     Setting(
         "PKB_ONLY_DEMONSTRATION",
         "flag",

@@ -29,6 +29,8 @@ class Process:
 WEB_ENVIRONMENT = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL", "PKB_DATA", "ALLOWED_HOSTS", "LOG_LEVEL", "LOG_FORMAT")
 WORKER_ENVIRONMENT = ("REDIS_URL", "PKB_TARGET", "PKB_WORKER_NAME", "PKB_WORKER_KEY", "LOG_LEVEL")
 
+# Without gossip, mingle and heartbeat: workers neither talk to each other nor publish anything, and a GPU host has no
+# right to (leaderboard.broker_acl). That they live is told by messages of ours.
 # One process at a time (prefork, concurrency 1) in each Celery worker: a host evaluates one submission at a time, or
 # timings would disturb each other, and reports are recorded in the order in which they come.
 PROCESSES: tuple[Process, ...] = (
@@ -48,7 +50,7 @@ PROCESSES: tuple[Process, ...] = (
         argv=(
             "{python}", "-m", "celery", "--app", "leaderboard.results_app", "worker", "--queues", "results",
             "--concurrency", "1", "--pool", "solo", "--hostname", "results@%h", "--without-gossip", "--without-mingle",
-            "--loglevel", "INFO",
+            "--without-heartbeat", "--loglevel", "INFO",
         ),
         role="web",
         environment=WEB_ENVIRONMENT,
@@ -70,7 +72,8 @@ PROCESSES: tuple[Process, ...] = (
         name="housekeeping",
         argv=(
             "{python}", "-m", "celery", "--app", "pkbsite", "worker", "--queues", "web", "--concurrency", "1",
-            "--pool", "solo", "--hostname", "web@%h", "--without-gossip", "--without-mingle", "--loglevel", "INFO",
+            "--pool", "solo", "--hostname", "web@%h", "--without-gossip", "--without-mingle",
+            "--without-heartbeat", "--loglevel", "INFO",
         ),
         role="web",
         environment=WEB_ENVIRONMENT,
@@ -82,7 +85,7 @@ PROCESSES: tuple[Process, ...] = (
         argv=(
             "{python}", "-m", "celery", "--app", "evaluator.worker.app", "worker", "--queues", "eval.{target}",
             "--concurrency", "1", "--pool", "solo", "--hostname", "eval-{target}@%h", "--without-gossip",
-            "--without-mingle", "--loglevel", "INFO",
+            "--without-mingle", "--without-heartbeat", "--loglevel", "INFO",
         ),
         role="worker",
         environment=WORKER_ENVIRONMENT,

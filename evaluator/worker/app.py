@@ -12,7 +12,6 @@ import os
 import socket
 import threading
 import time
-from importlib import metadata
 from typing import Any
 
 import redis
@@ -21,9 +20,11 @@ from celery import Celery, signals
 from celery.exceptions import Reject
 from pydantic import ValidationError
 
-from evaluator.contract import Claim, Hello, Job, Phase, Progress, Report
+from evaluator.contract import Claim, Decline, Job, Phase, Progress, Report, TracePart
 from evaluator.logs import logging_config
 from evaluator.messaging import EVALUATE_TASK, VISIBILITY_TIMEOUT, celery_settings, evaluation_queue
+from evaluator.worker import capabilities
+from evaluator.worker.duty import Duty, Obedience
 from evaluator.worker.judging import Judge, JudgeFailed, NoLongerWanted, harness_failure
 from evaluator.worker.messenger import Messenger
 from evaluator.worker.settings import WorkerSettings
@@ -34,61 +35,85 @@ log = structlog.get_logger(__name__)
 
 app = Celery("evaluator", broker=settings.redis_url, set_as_current=False)
 app.conf.update(celery_settings(evaluation_queue(settings.target), visibility_timeout=VISIBILITY_TIMEOUT))
+app.conf.broker_transport = "evaluator.transport:EvaluateTransport"
 app.conf.task_default_queue = evaluation_queue(settings.target)
 
 HOST = socket.gethostname()
 LEAST_GAP = 0.5  # seconds between two progress messages; the site shows no more
 messenger = Messenger(app, settings)
+duty = Duty(messenger, capabilities.hello(settings.target, HOST))
+Obedience.duty = duty
+app.steps["consumer"].add(Obedience)
 
 
 @app.task(name=EVALUATE_TASK)
 def evaluate(message: str) -> None:
     """Evaluate one attempt: claim it, let the judge work, hand over the report; only then acknowledge.
 
-    Returns without work if the attempt is closed or another worker has it.
+    Returns without work if the attempt is closed, another worker has it, or this host cannot serve it.
     """
     job = _job(message)
     if job is None:
         return
-    with structlog.contextvars.bound_contextvars(attempt_id=str(job.attempt_id), problem=job.problem_id):
-        if not _claimed(job):
+    with structlog.contextvars.bound_contextvars(
+        attempt_id=str(job.attempt_id), run_id=job.run_id, submission_id=job.submission_id, problem=job.problem_id
+    ):
+        if not job.canary and (objection := duty.objection(job)):
+            log.warning("attempt declined", reason=objection)
+            messenger.say("decline", Decline(attempt_id=job.attempt_id, reason=objection))
+        elif not _claimed(job):
             log.info("attempt is closed or taken, dropped")
-            return
-        messenger.say("claim", Claim(attempt_id=job.attempt_id, attempt_number=job.attempt_number, host=HOST))
-        pulse = Pulse(job)
-        try:
-            report = _judged(job, pulse)
-        except NoLongerWanted:
-            log.info("attempt was closed meanwhile, stopped")
-            return
-        messenger.hand_over(report, keep_alive=pulse.beat)
-        log.info("report handed over", code=report.code, seconds=report.seconds)
+        elif job.canary:
+            report, _ = _judged(job, Pulse(job))
+            messenger.hand_over("canary", report, keep_alive=lambda: True)
+            log.info("canary handed over", code=report.code, seconds=report.seconds)
+        else:
+            _evaluate(job)
+
+
+def _evaluate(job: Job) -> None:
+    log.info("attempt claimed", number=job.attempt_number)
+    messenger.say("claim", Claim(attempt_id=job.attempt_id, attempt_number=job.attempt_number, host=HOST))
+    pulse = Pulse(job)
+    try:
+        report, traces = _judged(job, pulse)
+    except NoLongerWanted:
+        log.info("attempt was closed meanwhile, stopped")
+        return
+    for part in traces:  # first: once the report is there the attempt is over, and nothing brings a lost trace back
+        messenger.hand_over("trace", part, keep_alive=pulse.beat)
+    messenger.hand_over("report", report, keep_alive=pulse.beat)
+    log.info("report handed over", code=report.code, seconds=report.seconds)
 
 
 def _claimed(job: Job) -> bool:
-    """Whether the attempt is ours now. Without the broker nobody can say, so the message goes back to its queue."""
+    """Whether the attempt is ours now. If we may not take work, or nobody can say, the message goes back."""
+    if not job.canary and duty.look():
+        log.info("takes no work, message goes back", reason=duty.refusal)
+        raise Reject(duty.refusal, requeue=True)
     try:
-        return messenger.claim(job.attempt_id)
+        return messenger.claim(job)
     except redis.RedisError as error:
         log.warning("broker unavailable, message goes back", error=str(error))
         raise Reject(str(error), requeue=True) from error
 
 
-def _judged(job: Job, pulse: Pulse) -> Report:
+def _judged(job: Job, pulse: Pulse) -> tuple[Report, list[TracePart]]:
+    judge = Judge(settings.judge_command, job, progress=pulse.show, alive=pulse.beat)
     try:
-        return Judge(settings.judge_command, job, progress=pulse.show, alive=pulse.beat).run()
+        return judge.run(), judge.traces
     except JudgeFailed as error:
         log.error("judge failed", reason=str(error))
-        return harness_failure(job, f"The judge failed: {error}", host=HOST)
+        return harness_failure(job, f"The judge failed: {error}", host=HOST), []
 
 
-def _job(message: object) -> Job | None:
-    """The job, or None if the message is none; of a job that this worker cannot read it reports the failure itself."""
+def _job(message: str) -> Job | None:
+    """The job, or None if the message is none; a job that this worker cannot read it gives back."""
     try:
-        job = Job.model_validate_json(message if isinstance(message, str) else "")
+        job = Job.model_validate_json(message)
     except ValidationError as error:
         log.error("job refused", reason=str(error))
-        _refuse(message, f"This worker does not understand the job ({error.error_count()} errors); is it up to date?")
+        _decline_unread(message, f"Host {HOST} does not understand the job ({error.error_count()} errors): is it old?")
         return None
     if job.target != settings.target:
         log.error("job refused", reason=f"it is for {job.target}, this worker serves {settings.target}")
@@ -96,21 +121,21 @@ def _job(message: object) -> Job | None:
     return job
 
 
-def _refuse(message: object, reason: str) -> None:
+def _decline_unread(message: str, reason: str) -> None:
     try:
-        fields: dict[str, Any] = json.loads(message if isinstance(message, str) else "")
-        known = {name: fields[name] for name in Job.model_fields if name in fields}
-        job = Job.model_validate({**known, "contract_version": 1, "source": "", "file_name": "unreadable"})
-    except (ValueError, TypeError, RecursionError) as error:
+        fields: dict[str, Any] = json.loads(message)
+        decline = Decline(attempt_id=fields["attempt_id"], reason=reason)
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         log.error("job unreadable, nothing reported", reason=str(error))
         return
-    messenger.hand_over(harness_failure(job, reason, host=HOST), keep_alive=lambda: True)
+    messenger.say("decline", decline)
 
 
 class Pulse:
     """Signs of life of one attempt: numbers progress messages, repeats the last one when the judge is silent."""
 
     def __init__(self, job: Job) -> None:
+        self._job = job
         self._last = Progress(attempt_id=job.attempt_id, sequence=0, phase=Phase.STATIC)
         self._fresh = False
         self._wanted = True
@@ -127,8 +152,9 @@ class Pulse:
         gap = time.monotonic() - self._said
         if gap >= settings.heartbeat_seconds or (self._fresh and gap >= LEAST_GAP):
             self._last = self._last.model_copy(update={"sequence": self._last.sequence + 1})
-            self._wanted = messenger.renew(self._last.attempt_id)
-            messenger.say("progress", self._last)
+            self._wanted = messenger.renew(self._job)
+            if not self._job.canary:
+                messenger.say("progress", self._last)
             self._fresh, self._said = False, time.monotonic()
         return self._wanted
 
@@ -136,22 +162,10 @@ class Pulse:
 @signals.worker_ready.connect
 def _introduce(**_: object) -> None:
     """Say hello now and then, so that the site knows which workers exist and with which versions."""
-    hello = Hello(target=settings.target, host=HOST, versions=versions())
 
     def speak() -> None:
         while True:
-            messenger.say("hello", hello)
+            messenger.say("hello", duty.hello)
             time.sleep(settings.hello_seconds)
 
     threading.Thread(target=speak, daemon=True, name="hello").start()
-
-
-def versions() -> dict[str, str]:
-    """Versions of what decides a verdict, without importing torch."""
-    found = {}
-    for name in ("pkbsite", "torch", "triton", "celery"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

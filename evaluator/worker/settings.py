@@ -45,6 +45,13 @@ class WorkerSettings(BaseModel):
     hello_seconds: float = Field(
         30, alias="PKB_HELLO_SECONDS", gt=0, le=600, description="How often the worker says that it exists."
     )
+    orders_seconds: float = Field(
+        2,
+        alias="PKB_ORDERS_SECONDS",
+        gt=0,
+        le=60,
+        description="How often an idle worker asks whether it may take work.",
+    )
     measured_peaks: str = Field(
         "",
         alias="PKB_MEASURED_PEAKS",

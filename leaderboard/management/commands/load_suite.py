@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from leaderboard import hardware, published
+from leaderboard import hardware, published, workers
 from problems import catalogue
 
 
@@ -24,6 +24,7 @@ class Command(BaseCommand):
                 "python -m problems.suite manifest --write"
             ) from error
         loaded = catalogue.load(manifest)
+        workers.suite_changed()
         problems = loaded.suite.problem_versions.count()
         self.stdout.write(
             f"Suite {loaded.suite.version}: {problems} problems, {loaded.new_versions} of them new or changed."

@@ -1,4 +1,4 @@
-"""``manage.py register_worker NAME --target TARGET``: make a worker known and print the key that signs its messages."""
+"""``manage.py register_worker NAME --target TARGET``: make a worker known and print what its host must be told."""
 
 from __future__ import annotations
 
@@ -8,26 +8,35 @@ import secrets
 from argparse import ArgumentParser
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from leaderboard import audit
+from leaderboard import audit, broker, broker_acl
 from leaderboard.models import Target, Worker
+from pkbsite import broker_users
 
 
 class Command(BaseCommand):
-    help = "Registers a worker for one target and prints its key, which is shown this once."
+    help = "Registers a worker for one target, lets it into the broker, and prints the settings of its host, once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name", help="name of the worker, PKB_WORKER_NAME on its host")
         parser.add_argument("--target", required=True, help="name of the target that it evaluates for")
         parser.add_argument("--new-key", action="store_true", help="replace the key of a worker that is known")
         parser.add_argument(
+            "--broker",
+            dest="address",
+            help="address of the broker as the host reaches it (REDIS_URL of the site, without password)",
+        )
+        parser.add_argument(
             "--given-key", action="store_true", help="take the key from PKB_WORKER_KEY; again and again changes nothing"
         )
 
-    def handle(self, *, name: str, target: str, new_key: bool, given_key: bool, **options: Any) -> None:
+    def handle(
+        self, *, name: str, target: str, new_key: bool, given_key: bool, address: str | None = None, **options: Any
+    ) -> None:
         key = _given_key() if given_key else secrets.token_hex(32)
         with transaction.atomic():
             served = Target.objects.filter(name=target).first()
@@ -40,12 +49,28 @@ class Command(BaseCommand):
             if worker is not None and not (new_key or given_key):
                 raise CommandError(f"Worker {name!r} is known. --new-key replaces its key; the old one is void then.")
             if worker is None or worker.key != key:
-                _save(worker or Worker(name=name, target=served), key)
+                worker = _save(worker or Worker(name=name, target=served), key)
+        if problem := _let_into_broker(worker):
+            self.stderr.write(problem)
         if not given_key:
-            self.stdout.write(f"PKB_TARGET={target} PKB_WORKER_NAME={name} PKB_WORKER_KEY={key}")
+            url = broker_users.worker_url(address or settings.REDIS_URL, name, key)
+            self.stdout.write(f"REDIS_URL={url}\nPKB_TARGET={target}\nPKB_WORKER_NAME={name}\nPKB_WORKER_KEY={key}")
 
 
-def _save(worker: Worker, key: str) -> None:
+def _let_into_broker(worker: Worker) -> str:
+    """Set up the worker's user; why that did not work, as a sentence, or "". It can be done later just as well."""
+    if not settings.BROKER_USERS:
+        return ""
+    try:
+        broker_acl.install([worker])
+    except broker.BrokerUnavailable as error:
+        return f"The broker does not answer ({error}); the housekeeping process lets the worker in when it does."
+    except broker_acl.NotAllowed as error:
+        return f"The broker does not let the site set up users ({error}). Do it there: manage.py broker_acl"
+    return ""
+
+
+def _save(worker: Worker, key: str) -> Worker:
     action = "add worker" if worker.pk is None else "replace key"
     worker.key = key
     try:
@@ -54,6 +79,7 @@ def _save(worker: Worker, key: str) -> None:
         raise CommandError(" ".join(error.messages)) from error
     worker.save()
     audit.write(action, worker)
+    return worker
 
 
 def _given_key() -> str:
