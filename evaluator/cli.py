@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import logging
 import sys
@@ -11,7 +12,7 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from evaluator.contract import MAX_MESSAGE_BYTES, Backend, Code, Job, Limits, Precision, Progress, Report
+from evaluator.contract import MAX_MESSAGE_BYTES, Backend, Code, Job, Limits, Precision, Progress, Report, TracePart
 
 EXIT_OK, EXIT_FAULT, EXIT_USAGE, EXIT_HARNESS = 0, 1, 2, 3
 
@@ -36,6 +37,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--backend", type=Backend, choices=list(Backend), default=Backend.PYTORCH)
     evaluate.add_argument("--call-seconds", type=float, help=f"budget of one call; default: {Limits().call:g}")
     evaluate.add_argument("--no-timing", action="store_true", help="stop after the correctness trials")
+    evaluate.add_argument(
+        "--profile", type=Path, metavar="DIR", help="also write a profiler's trace of each rank there"
+    )
     evaluate.add_argument("--json", action="store_true", help="print the report as one JSON object")
     evaluate.set_defaults(command=_evaluate)
     judge = commands.add_parser("judge", help="read a Job as JSON from stdin, write progress and report as JSON lines")
@@ -71,6 +75,7 @@ def _evaluate(options: argparse.Namespace) -> int:
             backend=options.backend,
             file_name=options.file.name,
             source=source,
+            profile=options.profile is not None,
             limits=limits,
         )
     except KeyError as error:
@@ -81,9 +86,34 @@ def _evaluate(options: argparse.Namespace) -> int:
         return _usage(f"{options.file} cannot be read: {error.strerror}.")
     except ValidationError as error:
         return _usage("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()))
-    report = evaluate(job, progress=show_progress, with_timing=not options.no_timing)
+    kept = TraceFiles(options.profile)
+    report = evaluate(job, progress=show_progress, with_timing=not options.no_timing, traces=kept.take)
+    kept.announce()
     print(report.model_dump_json() if options.json else page(report))
     return _status(report)
+
+
+class TraceFiles:
+    """Puts traces together from their parts, as files that Perfetto (ui.perfetto.dev) and Chrome open."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.written: list[Path] = []
+
+    def take(self, part: TracePart) -> None:
+        """Appends a part: the judge gives them in order."""
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"rank_{part.rank}.trace.json.gz"
+        with path.open("wb" if part.part == 0 else "ab") as file:
+            file.write(base64.b64decode(part.data))
+        self.written += [path] if part.part == 0 else []
+
+    def announce(self) -> None:
+        """One line on standard error, where files were asked for."""
+        if self.folder is not None:
+            print(f"  {len(self.written)} traces in {self.folder}", file=sys.stderr)
 
 
 def _usage(sentence: str) -> int:
@@ -109,10 +139,10 @@ def _judge(options: argparse.Namespace) -> int:
             f"The job on standard input is not valid: {error.error_count()} errors, {error.errors()[0]['msg']}."
         )
 
-    def tell(message: Progress | Report) -> None:
+    def tell(message: Progress | TracePart | Report) -> None:
         print(message.model_dump_json(), flush=True)
 
-    tell(evaluate(job, progress=tell))
+    tell(evaluate(job, progress=tell, traces=tell))
     return EXIT_OK
 
 

@@ -19,6 +19,7 @@ urlpatterns = [
     path("submissions/<slug:submission_id>/", submissions.submission_page, name="submission"),
     path("submissions/<slug:submission_id>/live/", submissions.submission_live, name="submission-live"),
     path("submissions/<slug:submission_id>/source/", submissions.submission_source, name="submission-source"),
+    path("submissions/<slug:submission_id>/trace/", submissions.submission_trace, name="submission-trace"),
     path("submit/", submit.submit, name="submit"),
     path("submit/<uuid:upload_id>/", submit.preview, name="preview"),
     path("teams/", teams.own_teams, name="teams"),

@@ -29,7 +29,7 @@ def from_report(attempt: Attempt, report: Report, at: datetime) -> Verdict:
         target_id=attempt.evaluation.target_id,
         code=report.code,
         decision=report.decision,
-        standing=Standing.HELD if report.code in SUSPICIOUS else Standing.COUNTED,
+        standing=_standing(attempt, report),
         message=report.message,
         failure_id=report.failure_id,
         failed_phase=next((part.phase for part in report.phases if part.status is PhaseStatus.FAILED), ""),
@@ -44,9 +44,20 @@ def from_report(attempt: Attempt, report: Report, at: datetime) -> Verdict:
         compatible_correct=report.compatible.correct,
         compatible_speedup=report.compatible.speedup,
         mechanisms=list(report.mechanisms),
+        census=report.census.model_dump(mode="json") if report.census else None,
         seconds=report.seconds,
         created_at=at,
     )
+
+
+def _standing(attempt: Attempt, report: Report) -> Standing:
+    """Suspicious ones wait for a person; who sends the baseline in again does not rank, unless it is the baseline."""
+    if report.code in SUSPICIOUS:
+        return Standing.HELD
+    same = report.similarity is not None and report.similarity.label != ""
+    if same and report.code is Code.CORRECT and not attempt.evaluation.run.model.is_baseline:
+        return Standing.DUPLICATE
+    return Standing.COUNTED
 
 
 def harness_failure(attempt: Attempt, reason: str, at: datetime) -> Verdict:
@@ -56,6 +67,8 @@ def harness_failure(attempt: Attempt, reason: str, at: datetime) -> Verdict:
         evaluation=attempt.evaluation,
         submission=attempt.submission,
         attempt=attempt,
+        problem_id=attempt.submission.problem_id,
+        target_id=attempt.evaluation.target_id,
         code=Code.HARNESS_FAILURE,
         decision=Decision.NONE,
         message=message[:1_000],
@@ -67,8 +80,6 @@ def harness_failure(attempt: Attempt, reason: str, at: datetime) -> Verdict:
 def keep_report(attempt: Attempt, report: Report) -> Artifact:
     """Store the whole report."""
     content = report.model_dump_json()
-        problem_id=attempt.submission.problem_id,
-        target_id=attempt.evaluation.target_id,
     data = content.encode()
     return Artifact.objects.create(
         attempt=attempt,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from evaluator import demonstration, targets
-from evaluator.contract import Job, Phase, Progress, Report
+from evaluator.contract import Job, Phase, Progress, Report, TracePart
 from evaluator.judge import static
 from evaluator.judge.arm import Arm
 from evaluator.judge.faults import Fault, HarnessFault
@@ -33,17 +33,23 @@ def _nobody_listens(progress: Progress) -> None:
     """Takes progress where nobody wants to hear of it."""
 
 
+def _nobody_keeps(part: TracePart) -> None:
+    """Takes traces where nobody wants them."""
+
+
 def evaluate(
     job: Job,
     *,
     progress: Callable[[Progress], None] = _nobody_listens,
     with_timing: bool = True,
     with_probes: bool | None = None,
+    traces: Callable[[TracePart], None] = _nobody_keeps,
 ) -> Report:
     """Evaluates a job. Whatever the submission does ends in a report, and so does whatever goes wrong with us.
 
     ``progress`` is called with every sign of life. ``with_timing`` False leaves the comparison of speed out;
-    ``with_probes`` None makes the probes where speed is compared.
+    ``with_probes`` None makes the probes where speed is compared. ``traces`` is called with the traces of all ranks,
+    piece by piece, where the job asks for a profile; the report says of each how long it is.
     """
     probing = with_timing if with_probes is None else with_probes
     record = Record(job, progress)
@@ -59,6 +65,9 @@ def evaluate(
         log.exception("evaluation %s", job.attempt_id)
         place = traceback.extract_tb(error.__traceback__)[-1]
         record.harness_failure(f"The judge failed: {type(error).__name__} in {place.name}; its log has the traceback.")
+    for trace in record.traces:
+        for part in trace.parts(job.attempt_id):
+            traces(part)
     return record.report()
 
 

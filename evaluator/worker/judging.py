@@ -15,10 +15,21 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from evaluator.contract import MAX_MESSAGE_BYTES, MAX_SENTENCE, Code, Job, Progress, Report
+from evaluator.contract import (
+    MAX_MESSAGE_BYTES,
+    MAX_RANKS,
+    MAX_SENTENCE,
+    MAX_TRACE_BYTES,
+    Code,
+    Job,
+    Progress,
+    Report,
+    TracePart,
+)
 
 MARGIN = 60.0  # seconds beyond the job's total budget until the judge itself counts as hung
 MAX_OUTPUT = 4 * MAX_MESSAGE_BYTES  # bytes of all lines together
+MAX_TRACES = MAX_RANKS * 2 * MAX_TRACE_BYTES  # bytes of the lines with traces, where they were asked for
 STDERR_TAIL = 4_000  # bytes kept of what the judge logs, for the report of its failure
 POLL = 0.5  # seconds between two looks at the clock and at whether the evaluation is still wanted
 GRACE = 10.0  # seconds between the request to end and SIGKILL
@@ -40,7 +51,8 @@ class Judge:
     """One run of ``command`` (``python -m evaluator judge``) on a job.
 
     The judge gets the job as JSON on standard input and writes one JSON object a line: any number of ``Progress``,
-    then one ``Report``. ``progress`` is called with each of the former, ``alive`` at least every ``POLL`` seconds;
+    then ``TracePart`` where the job asks for a profile, then one ``Report``. ``progress`` is called with each of the
+    first, ``traces`` collects the second, ``alive`` at least every ``POLL`` seconds;
     ``alive`` returns False when nobody wants the result any more.
     """
 
@@ -50,6 +62,7 @@ class Judge:
     alive: Callable[[], bool]
     margin: float = MARGIN
     report: Report | None = None
+    traces: list[TracePart] = field(default_factory=list)
     _stderr: bytes = b""
     _rest: bytes = b""
     _received: int = 0
@@ -107,8 +120,9 @@ class Judge:
     def _take(self, data: bytes) -> None:
         self._received += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if self._received > MAX_OUTPUT or any(len(line) > MAX_MESSAGE_BYTES for line in (*lines, self._rest)):
-            raise JudgeFailed(f"more than {MAX_MESSAGE_BYTES} bytes in a line or {MAX_OUTPUT} in all")
+        limit = MAX_OUTPUT + (MAX_TRACES if self.job.profile else 0)
+        if self._received > limit or any(len(line) > MAX_MESSAGE_BYTES for line in (*lines, self._rest)):
+            raise JudgeFailed(f"more than {MAX_MESSAGE_BYTES} bytes in a line or {limit} in all")
         for line in lines:
             self._line(line)
 
@@ -120,12 +134,15 @@ class Judge:
             if isinstance(value, dict) and "code" in value:
                 self.report = Report.model_validate_json(line)
                 subject = self.report.attempt_id
+            elif isinstance(value, dict) and "sha256" in value:
+                self.traces.append(TracePart.model_validate_json(line))
+                subject = self.traces[-1].attempt_id
             else:
                 progress = Progress.model_validate_json(line)
                 subject = progress.attempt_id
                 self.progress(progress)
         except (ValidationError, ValueError, RecursionError) as error:
-            raise JudgeFailed(f"a line of output is neither progress nor report: {error}") from error
+            raise JudgeFailed(f"a line of output is neither progress nor trace nor report: {error}") from error
         if subject != self.job.attempt_id:
             raise JudgeFailed(f"output about attempt {subject} instead of {self.job.attempt_id}")
 

@@ -149,6 +149,12 @@ class DeclarationForm(forms.Form):
         help_text="UTC.",
     )
     source_visibility = forms.ChoiceField(choices=SourceVisibility.choices, label="The files are shown")
+    record_profile = forms.BooleanField(
+        label="Record a profile",
+        required=False,
+        help_text="Correct files get a trace of each rank to download, and a paragraph that reads it. Takes a few more "
+        "seconds a file.",
+    )
     licence = forms.ChoiceField(choices=LICENCES, label="Licence of the files")
     terms = forms.BooleanField(
         label="We may have these files run and judged, and show the results as chosen above. We own them or may pass "
@@ -194,4 +200,5 @@ class DeclarationForm(forms.Form):
             visibility=data["visibility"],
             embargo_until=data["embargo_until"] if data["visibility"] == Visibility.EMBARGOED else None,
             source_visibility=data["source_visibility"],
+            record_profile=data["record_profile"],
         )

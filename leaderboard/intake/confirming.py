@@ -66,6 +66,7 @@ class Declaration:
     visibility: str = Visibility.PUBLIC
     embargo_until: datetime | None = None
     source_visibility: str = SourceVisibility.PUBLIC
+    record_profile: bool = False
     terms_accepted_at: datetime = field(default_factory=timezone.now)
 
 
@@ -169,6 +170,7 @@ def _make_run(upload: Upload, declaration: Declaration, user: User, now: datetim
         visibility=declaration.visibility,
         embargo_until=declaration.embargo_until,
         source_visibility=declaration.source_visibility,
+        record_profile=declaration.record_profile,
         licence=declaration.licence,
         terms_accepted_at=declaration.terms_accepted_at,
     )

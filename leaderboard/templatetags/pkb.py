@@ -35,6 +35,22 @@ register.simple_tag(charts.timing_plot)
 _ACRONYMS = {"llm": "LLM", "moe": "MoE", "gnn": "GNN"}
 
 
+_ORIGINS = {
+    "own": "own kernels",
+    "library": "library",
+    "communication": "communication",
+    "copy": "copies within a rank",
+    "framework": "torch",
+    "gap": "gaps",
+}
+
+
+@register.filter
+def origin(name: str) -> str:
+    """Whose work the time of a call went into, in words; see ``evaluator.contract.Origin``."""
+    return _ORIGINS[name]
+
+
 @register.filter
 def is_checkbox(field: BoundField) -> bool:
     return isinstance(field.field.widget, CheckboxInput)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from leaderboard import traces
 from leaderboard.access import source_for_viewer, submission_for_viewer
+from leaderboard.models import Artifact, ArtifactKind
 from leaderboard.pages import submission as reading
 from leaderboard.pages.submission import SubmissionPage
 
@@ -32,6 +34,26 @@ def submission_source(request: HttpRequest, submission_id: str) -> HttpResponse:
     submission = source_for_viewer(request.user, submission_id)
     response = HttpResponse(submission.source.text, content_type="text/plain; charset=utf-8")
     response.headers["Content-Disposition"] = f'attachment; filename="{submission.problem.slug}.py"'
+    return response
+
+
+@require_safe
+def submission_trace(request: HttpRequest, submission_id: str) -> HttpResponse:
+    """The trace of the rank ``rank`` in the evaluation ``on``, for those who may read the source: it names kernels."""
+    submission = source_for_viewer(request.user, submission_id)
+    found = Artifact.objects.filter(
+        attempt__submission=submission,
+        attempt__evaluation__public_id=request.GET.get("on", ""),
+        attempt__verdict__isnull=False,
+        kind=ArtifactKind.TRACE,
+        name=f"rank {request.GET.get('rank', '')}",
+    )
+    artifact = found.select_related("attempt__submission__problem").first()
+    path = traces.path_of(artifact) if artifact else None
+    if artifact is None or path is None:
+        raise Http404
+    response = HttpResponse(path.read_bytes(), content_type=artifact.content_type)  # a few megabytes at most
+    response.headers["Content-Disposition"] = f'attachment; filename="{traces.file_name(artifact)}"'
     return response
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.test import Client
 
 from evaluator.contract import (
     BlockPair,
     Bound,
     CaseResult,
+    Census,
+    CensusEntry,
     Code,
     Interval,
     Isolation,
+    OriginShare,
     Phase,
     PhaseResult,
     PhaseStatus,
@@ -20,9 +26,23 @@ from evaluator.contract import (
     Report,
     Timing,
 )
-from leaderboard import verdicts
-from leaderboard.models import Artifact, Evaluation, Run, Submission, Team, User, Verdict
+from leaderboard import traces, verdicts
+from leaderboard.models import Artifact, ArtifactKind, Evaluation, Run, Submission, Team, User, Verdict
 from problems.models import Suite
+
+CENSUS = Census(
+    unit="operations",
+    calls=3,
+    call_seconds=0.004,
+    per_call=2,
+    origins=(
+        OriginShare(origin="communication", seconds=0.002, share=0.5),
+        OriginShare(origin="library", seconds=0.001, share=0.25),
+        OriginShare(origin="gap", seconds=0.001, share=0.25),
+    ),
+    entries=(CensusEntry(name="c10d::allreduce_", origin="communication", per_call=1, seconds=0.002),),
+    overlap=0.125,
+)
 
 
 @dataclass
@@ -99,11 +119,30 @@ def with_report(verdict: Verdict) -> Artifact:
         bound=Bound(overlap_seconds=0.001, serial_seconds=0.002, limited_by="link", utilisation=0.5)
         if correct
         else None,
+        census=CENSUS if correct else None,
         isolation=Isolation(mode="bwrap-user", uid=1000, network=True, seccomp=True, cgroup=False),
         versions={"torch": "2.13.0"},
         seconds=20,
     )
     return verdicts.keep_report(verdict.attempt, report)
+
+
+def with_trace(submission: Submission, text: bytes = b"[]") -> Artifact:
+    """A stored trace of rank 0 of the submission's only attempt."""
+    attempt = submission.attempts.get()
+    path = settings.DATA_DIR / traces.FOLDER / str(attempt.pk) / "rank_0.trace.json.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = gzip.compress(text, mtime=0)
+    path.write_bytes(data)
+    return Artifact.objects.create(
+        attempt=attempt,
+        kind=ArtifactKind.TRACE,
+        name="rank 0",
+        sha256=hashlib.sha256(data).hexdigest(),
+        size=len(data),
+        content_type=traces.CONTENT_TYPE,
+        file=str(path.relative_to(settings.DATA_DIR)),
+    )
 
 
 def _interval(ratio: float) -> Interval:

@@ -15,7 +15,7 @@ from django.utils import timezone
 from leaderboard import membership
 from leaderboard.models import Invitation, Run, RunState, Upload, Visibility
 from tests.factories import EvaluationFactory
-from tests.pages.site import Site
+from tests.pages.site import Site, with_trace
 
 OK, LOGIN, GONE, HIDDEN, DONE, STOP = 200, "to the login", "redirect", 404, "redirect", 286
 WHO = ("anonymous", "stranger", "member", "owner", "maintainer")
@@ -56,6 +56,10 @@ TABLE: dict[tuple[str, str, str], tuple[int | str, ...]] = {
     ("GET", "submission-source", "public"): (OK, OK, OK, OK, OK),
     ("GET", "submission-source", "source kept"): (HIDDEN, HIDDEN, OK, OK, OK),
     ("GET", "submission-source", "private"): (HIDDEN, HIDDEN, OK, OK, OK),
+    ("GET", "submission-trace", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "submission-trace", "source kept"): (HIDDEN, HIDDEN, OK, OK, OK),
+    ("GET", "submission-trace", "private"): (HIDDEN, HIDDEN, OK, OK, OK),
+    ("GET", "submission-trace", "withdrawn"): (HIDDEN, HIDDEN, OK, OK, OK),
     ("GET", "run-cancel", "public"): (LOGIN, HIDDEN, OK, OK, HIDDEN),
     ("POST", "run-cancel", "public"): (LOGIN, HIDDEN, DONE, DONE, HIDDEN),
     ("POST", "run-retry", "public"): (LOGIN, HIDDEN, DONE, DONE, DONE),
@@ -164,6 +168,9 @@ def _own_patterns(resolver: URLResolver) -> list[URLPattern]:
 
 
 def _form(site: Site, route: str) -> dict[str, str]:
+    if route == "submission-trace":
+        with_trace(site.submission)
+        return {"on": site.evaluation.public_id, "rank": "0"}
     return {"evaluation": site.evaluation.public_id} if route in ("run-cancel", "run-retry") else FORMS.get(route, {})
 
 
