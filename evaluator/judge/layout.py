@@ -33,8 +33,12 @@ class Region:
 
     def read(self, node: TensorNode) -> torch.Tensor:
         """A copy of the output tensor that a rank delivered; its place was checked when the node was parsed."""
+        return self.view(node).clone()
+
+    def view(self, node: TensorNode) -> torch.Tensor:
+        """``read`` without the copy, for a look while the rank stands still; must be gone before ``close``."""
         assert node.offset is not None
-        raw = self.bytes[node.offset : node.offset + node.nbytes].clone()
+        raw = self.bytes[node.offset : node.offset + node.nbytes]
         return raw.view(node.dtype).view(node.shape) if node.nbytes else torch.empty(node.shape, dtype=node.dtype)
 
     def read_text(self) -> bytes:

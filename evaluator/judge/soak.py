@@ -70,9 +70,10 @@ def calls_for(call_seconds: float, output_bytes: int) -> int:
 
 
 class Soak:
-    """One soak of a launch that is ready to be called. ``call_seconds``: how long a call takes when nothing disturbs it.
+    """One soak of a launch that is ready to be called.
 
-    ``limit``: seconds after which a rank that has not answered counts as stuck.
+    ``call_seconds``: how long a call takes when nothing disturbs it; ``limit``: seconds after which a rank that has
+    not answered counts as stuck.
     """
 
     def __init__(
