@@ -86,3 +86,27 @@ def test_ranks_share_the_cpus_evenly(
 def test_the_cache_is_that_of_the_target_or_of_this_machine() -> None:
     assert last_level_cache_bytes(target("h100x8")) == 50 * 1024**2
     assert last_level_cache_bytes(target("cpu-gloo")) > 100_000
+
+
+@pytest.mark.sandbox
+def test_a_time_below_the_bound_is_held_in_the_trial_where_it_appears(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference on a target whose hardware, by its peaks, could not be so fast."""
+    from uuid import uuid4
+
+    from evaluator.contract import Job
+    from evaluator.judge import evaluate
+    from problems.suite import registry
+    from problems.suite.reference import reference_source
+
+    slow = target("cpu-gloo").model_copy(update={"peaks": PEAKS.model_copy(update={"hbm_bytes_per_second": 1e4})})
+    monkeypatch.setitem(targets(), "cpu-gloo", slow)
+    source = reference_source(registry.find(1))
+    job = Job(attempt_id=uuid4(), problem_id=1, target="cpu-gloo", world_size=2, file_name="kernel.py", source=source)
+    report = evaluate(job, with_timing=False)
+    assert report.code == "impossible_time", report.message
+    assert "memory of 4 ranks on the CPU, gloo needs" in report.message
+    [case] = report.cases
+    assert case.passed
+    assert case.bound is not None
+    assert case.seconds is not None
+    assert case.seconds * 1.02 < case.bound.overlap_seconds <= case.bound.serial_seconds
