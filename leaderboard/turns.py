@@ -87,8 +87,9 @@ def before(attempt: Attempt) -> QuerySet[Attempt]:
 
 
 def _waiting(evaluation: Evaluation) -> QuerySet[Attempt]:
-    """Attempts in the same part of the queue whose wake-up is not sent yet."""
+    """Attempts in the same part of the queue whose wake-up is not sent yet; without those that are put aside."""
     return Attempt.objects.filter(
+        Q(wait_until=None) | Q(wait_until__lte=timezone.now()),
         target=evaluation.target_id,
         state=AttemptState.QUEUED,
         sent_at=None,

@@ -33,7 +33,7 @@ from tests.chaos.invariants import breaches
 from tests.chaos.people import Person
 
 T = TypeVar("T")
-TEAMS, FILES = 3, (6, 20)
+TEAMS, FILES = 3, (4, 12)
 RECOVERY = 240.0  # seconds after the last fault within which everything must be over, on a busy machine
 OPEN = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
@@ -78,7 +78,7 @@ class Session:
     def run(self, number: int) -> dict[str, Any]:
         """Submissions under faults, recovery, and what was found, as one line for the record."""
         chance = random.Random(f"{self.seed}:{number}")
-        chosen = [chance.choice(self.faults) for _ in range(chance.randint(2, 5))]
+        chosen = [chance.choice(self.faults) for _ in range(chance.randint(2, 4))]
         started, before = time.monotonic(), self._marks()
         with ThreadPoolExecutor(TEAMS) as pool:
             sent = [pool.submit(self._visit, person, chance.random()) for person in self.people]
