@@ -46,7 +46,7 @@ WARMUP_SECONDS = 5.0
 STEADY = 0.10
 VERIFIED_CALLS = 2
 SEVERAL_RIGHT = 8
-MAX_VOID_PAIRS = 3
+MAX_VOID_PAIRS = LOOKS[0]
 POOL_BYTES = 512 * 1024**2
 """Most memory that the input sets of one pair may take in the judge."""
 

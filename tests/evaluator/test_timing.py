@@ -129,7 +129,7 @@ def test_void_pairs_are_repeated_and_counted(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_disturbed_machine_ends_the_comparison_without_a_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     made = comparison(repeat((UNEVEN, CALM)), monkeypatch)
-    with pytest.raises(Disturbed, match=r"in 4 of 4 pairs of blocks typical calls took more than three times"):
+    with pytest.raises(Disturbed, match=r"in 6 of 6 pairs of blocks typical calls took more than three times"):
         made.run()
     assert len(made.voided) == MAX_VOID_PAIRS + 1
 
