@@ -28,6 +28,7 @@ def page(report: Report) -> str:
             mark = "passed" if case.passed else "FAILED"
             lines.append(f"  {case.name:<16} {mark:<7} {case.property}{'; ' + case.message if case.message else ''}")
     lines += _ranks(report) + _timing(report)
+    lines += _census(report)
     if report.mechanisms:
         lines += ["", "Mechanisms: " + ", ".join(report.mechanisms)]
     if report.isolation:
@@ -49,6 +50,17 @@ def _ranks(report: Report) -> list[str]:
         lines += [f"      {line}" for line in rank.error.strip().splitlines()]
         lines += [f"    | {line}" for line in rank.log.strip().splitlines()[-20:]]
     return lines if report.ranks else []
+
+
+def _census(report: Report) -> list[str]:
+    lines = []
+    if (census := report.census) is not None:
+        shares = ", ".join(f"{part.origin} {part.share:.0%}" for part in census.origins)
+        lines += ["", "Census", f"  {shares}; {census.per_call:.0f} {census.unit} per call and rank"]
+        lines += [f"  {entry.seconds * 1e3:9.3f} ms  {entry.origin:<13} {entry.name}" for entry in census.entries[:8]]
+    if report.profile is not None:
+        lines += ["", "Profile", f"  {report.profile.reading}"]
+    return lines
 
 
 def _timing(report: Report) -> list[str]:
