@@ -51,7 +51,7 @@ def compute_from(
     verdicts: Sequence[Verdict], types: Types, *, track: str, submissions: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """``compute`` without the database: from verdicts with their problems, in order of problem, sample and step."""
-    chosen = _one_per_problem(verdicts, track)
+    chosen = one_per_problem(verdicts, track)
     samples = _samples(verdicts)
     vector = {v.submission.problem.number: _problem_outcome(v, samples) for v in chosen}
     outcomes = [parts.outcome(problem) for problem, parts in vector.items()]
@@ -96,7 +96,7 @@ def types_of(suite: Suite) -> Types:
     return {problem.number: problem.types for problem in problems}
 
 
-def _one_per_problem(verdicts: Sequence[Verdict], track: str) -> list[Verdict]:
+def one_per_problem(verdicts: Sequence[Verdict], track: str) -> list[Verdict]:
     """The verdict that stands for each problem: the best of the samples, the last of an agent's steps.
 
     An agent decides what its last step is, so it may hand in again what was its best.

@@ -32,14 +32,18 @@
   const axes = { automargin: true, gridcolor: "--line", zerolinecolor: "--strong-line", linecolor: "--strong-line",
     tickcolor: "--strong-line", exponentformat: "none", fixedrange: true };
 
-  const layoutOf = ({ layout, height }, width) => {
+  const layoutOf = ({ traces, layout, height }, width) => {
+    const narrow = width < 520;
+    const entries = traces.length > 1 ? traces.length : 0;
     const base = {
-      height, width, autosize: false, dragmode: false, hovermode: "closest", separators: ". ",
-      margin: { l: 8, r: 12, t: 12, b: 8, pad: 2 },
+      height: height + (narrow ? 22 * Math.ceil(entries / 2) : 0), width, autosize: false, dragmode: false, hovermode: "closest", separators: ". ",
+      margin: { l: 56, r: 14, t: 14, b: 46, pad: 2 },
       paper_bgcolor: "--bg", plot_bgcolor: "--bg",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: "--ink" },
       hoverlabel: { bgcolor: "--raised", bordercolor: "--strong-line", font: { color: "--ink", size: 13 }, align: "left" },
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemclick: false, itemdoubleclick: false },
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemclick: false, itemdoubleclick: false,
+        ...(narrow ? { entrywidthmode: "fraction", entrywidth: 0.5 } : {}) },
+      showlegend: entries > 0,
       xaxis: {}, yaxis: {},
     };
     const merged = { ...base, ...layout };
@@ -54,6 +58,7 @@
     const styles = getComputedStyle(document.documentElement);
     const plotly = await load();
     const layout = layoutOf(data, canvas.clientWidth);
+    canvas.style.height = `${layout.height}px`;
     await plotly.react(canvas, resolved(data.traces, styles), resolved(layout, styles),
       { displayModeBar: false, responsive: false, showTips: false, doubleClick: false });
     figure.dataset.drawn = "yes";

@@ -102,6 +102,14 @@ class Failures:
     number: int
 
 
+def failures_by_phase(counts: Mapping[tuple[str, str], int]) -> list[tuple[str, str, int]]:
+    """(phase, code, files) in the order in which a file meets them, from numbers by (phase, code) as stored."""
+    phases, codes = [*PHASE_TEXTS, ""], list(STAGES)
+    known = [pair for pair in counts if pair[1] in STAGES]
+    known.sort(key=lambda pair: (phases.index(pair[0]) if pair[0] in phases else len(phases), codes.index(pair[1])))
+    return [(PHASE_TEXTS.get(phase, STAGES[code]), CODE_TEXTS[code], counts[phase, code]) for phase, code in known]
+
+
 def failures(counts: Mapping[str, int]) -> list[Failures]:
     """One line for each code but ``correct``, stage by stage in the order in which a file meets them."""
     order = list(STAGES)

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.models import Prefetch, QuerySet
+from django.urls import reverse
 
 from evaluator.contract import Code
+from leaderboard import profiles
 from leaderboard.access import is_inside, is_member
 from leaderboard.models import (
     Attempt,
@@ -24,6 +26,10 @@ from leaderboard.models import (
 from leaderboard.pages import outcome, queue
 from leaderboard.pages.outcome import Failures, State
 from leaderboard.pages.queue import Place, retriable_in
+from leaderboard.plots import Plot
+from leaderboard.plots import run as plots
+from leaderboard.plots.run import Point
+from leaderboard.scores import counts, one_per_problem
 from problems.models import Problem, Type
 
 OPEN = (EvaluationState.QUEUED, EvaluationState.RUNNING)
@@ -94,6 +100,26 @@ class RunPage:
         return sorted(found, key=lambda a: -(a.verdict.speedup or 0.0) if a.verdict else 0.0)
 
     @property
+    def plots(self) -> list[Plot]:
+        """The charts of what is judged so far."""
+        standing = one_per_problem([a.verdict for a in self.answers if a.verdict], self.run.track)
+        timed = [_point(verdict) for verdict in standing if _is_timed(verdict)]
+        failed = Counter(
+            (a.verdict.failed_phase, a.verdict.code)
+            for a in self.answers
+            if a.verdict and a.verdict.code != Code.CORRECT
+        )
+        profile = self.score.profile if self.score else {}
+        drawn = (
+            plots.waterfall(timed),
+            plots.roofline(timed),
+            plots.agent_steps(profiles.steps(profile), self.score.problems if self.score else 0),
+            plots.failures(outcome.failures_by_phase(failed), files=sum(bool(a.verdict) for a in self.answers)),
+            plots.mechanisms(profiles.uses([profile])),
+        )
+        return [plot for plot in drawn if plot]
+
+    @property
     def failures(self) -> list[Failures]:
         return outcome.failures(Counter(a.verdict.code for a in self.answers if a.verdict))
 
@@ -127,7 +153,11 @@ def read(run: Run, user: Any, evaluation_id: str = "") -> RunPage:
 
 def _submissions(run: Run, evaluation: Evaluation) -> QuerySet[Submission]:
     return run.submissions.select_related("problem").prefetch_related(
-        Prefetch("verdicts", Verdict.objects.filter(evaluation=evaluation), to_attr="shown_verdicts"),
+        Prefetch(
+            "verdicts",
+            Verdict.objects.filter(evaluation=evaluation).select_related("evaluation"),
+            to_attr="shown_verdicts",
+        ),
         Prefetch(
             "attempts", Attempt.objects.filter(evaluation=evaluation).order_by("-number"), to_attr="shown_attempts"
         ),
@@ -138,6 +168,27 @@ def _answer(submission: Any) -> Answer:
     verdict = next(iter(submission.shown_verdicts), None)
     attempt = next(iter(submission.shown_attempts), None)
     return Answer(submission, outcome.of_verdict(verdict) if verdict else outcome.of_attempt(attempt), verdict)
+
+
+def _is_timed(verdict: Verdict) -> bool:
+    return counts(verdict) and None not in (verdict.speedup, verdict.speedup_low, verdict.candidate_seconds)
+
+
+def _point(verdict: Any) -> Point:
+    submission = verdict.submission
+    return Point(
+        label=f"{submission.problem.number} {submission.problem.slug}",
+        type=submission.problem.type,
+        address=f"{reverse('submission', args=[submission.public_id])}?on={verdict.evaluation.public_id}",
+        decision=verdict.decision,
+        speedup=verdict.speedup,
+        low=verdict.speedup_low,
+        high=verdict.speedup_high,
+        seconds=verdict.candidate_seconds,
+        overlap=verdict.bound_seconds,
+        serial=verdict.serial_bound_seconds,
+        utilisation=verdict.utilisation,
+    )
 
 
 def _groups(problems: Iterable[Problem], answers: list[Answer]) -> list[Group]:

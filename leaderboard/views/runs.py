@@ -26,10 +26,15 @@ def run_page(request: HttpRequest, run_id: str) -> HttpResponse:
 
 @require_safe
 def run_live(request: HttpRequest, run_id: str) -> HttpResponse:
-    """The part of the page that changes. Once nothing can change any more, the answer ends the polling."""
+    """The part of the page that changes. Once nothing can, the answer ends the polling and fetches the page anew, with
+    its charts.
+    """
     run = run_for_viewer(request.user, run_id)
     page = reading.read(run, request.user, request.GET.get("on", ""))
-    return render(request, "leaderboard/_run_live.html", {"page": page}, status=200 if page.live else STOP_POLLING)
+    response = render(request, "leaderboard/_run_live.html", {"page": page}, status=200 if page.live else STOP_POLLING)
+    if not page.live:
+        response["HX-Refresh"] = "true"
+    return response
 
 
 @login_required
