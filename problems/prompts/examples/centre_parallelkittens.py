@@ -40,10 +40,11 @@ void launch(torch::Tensor x, torch::Tensor y, torch::Tensor out, int64_t everywh
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("launch", &launch); }
 """
 
+HOPPER = "-DKITTENS_HOPPER", "-DKITTENS_SM90"  # its name in older and in newer versions of ThunderKittens
 extension = compile_cuda_extension(
     "centre_kittens",
     SOURCE,
-    extra_cuda_cflags=["-std=c++20", "-DKITTENS_HOPPER", "--expt-relaxed-constexpr", "--expt-extended-lambda"],
+    extra_cuda_cflags=["-std=c++20", *HOPPER, "--expt-relaxed-constexpr", "--expt-extended-lambda"],
     extra_include_paths=[f"{os.environ['THUNDERKITTENS_ROOT']}/include"],
     extra_ldflags=["-lcuda"],
 )

@@ -35,8 +35,8 @@ __global__ void pull_kernel(const __grid_constant__ matrix peer, const __grid_co
 
 void pull(int64_t peer, torch::Tensor here, int64_t blocks) {
     const size_t rows = here.size(0), cols = here.size(1);
-    matrix from{reinterpret_cast<bf16*>(peer), nullptr, nullptr, rows, cols};
-    matrix to{reinterpret_cast<bf16*>(here.data_ptr()), nullptr, nullptr, rows, cols};
+    matrix from(reinterpret_cast<bf16*>(peer), nullptr, nullptr, rows, cols);
+    matrix to(reinterpret_cast<bf16*>(here.data_ptr()), nullptr, nullptr, rows, cols);
     pull_kernel<<<blocks, 128, 0, c10::cuda::getCurrentCUDAStream()>>>(from, to);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
@@ -44,10 +44,11 @@ void pull(int64_t peer, torch::Tensor here, int64_t blocks) {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("pull", &pull); }
 """
 
+HOPPER = "-DKITTENS_HOPPER", "-DKITTENS_SM90"  # its name in older and in newer versions of ThunderKittens
 extension = compile_cuda_extension(
     "distances_kittens",
     SOURCE,
-    extra_cuda_cflags=["-std=c++20", "-DKITTENS_HOPPER", "--expt-relaxed-constexpr", "--expt-extended-lambda"],
+    extra_cuda_cflags=["-std=c++20", *HOPPER, "--expt-relaxed-constexpr", "--expt-extended-lambda"],
     extra_include_paths=[f"{os.environ['THUNDERKITTENS_ROOT']}/include"],
     extra_ldflags=["-lcuda"],
 )
