@@ -6,6 +6,8 @@ Header lines of a kernel, ``# key: value``; all but ``expect`` are optional:
   primary         rank that must be named as the first to fail
   decision        on speed
   problem         id, 13 if there is none
+  row             rows of docs/integrity.md that it belongs to: it has the mark "integrity" then
+  runs            "nightly": not in ./test
   call_seconds, ready_seconds, timing_seconds  budgets; without the last speed is not compared
   probes          "yes": the probes are made although speed is not compared
 Adding a kernel needs no change here.
@@ -14,10 +16,13 @@ Adding a kernel needs no change here.
 from __future__ import annotations
 
 import contextlib
+import gc
+import os
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -25,7 +30,7 @@ import pytest
 
 import evaluator.judge
 from evaluator.contract import Decision, Job, Limits, Phase, PhaseStatus, Progress, Report
-from evaluator.judge import evaluate
+from evaluator.judge import arm, evaluate
 from evaluator.sandbox import ResourceLimits
 
 pytestmark = pytest.mark.sandbox
@@ -39,6 +44,33 @@ LIMITS = ResourceLimits(memory_bytes=2 * GiB, tmp_bytes=64 * MiB, shm_bytes=64 *
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory bombs need not fill the machine."""
     monkeypatch.setattr(evaluator.judge, "LIMITS", LIMITS)
+
+
+@pytest.fixture
+def leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Afterwards the host is as before: no process, no folder, no descriptor, no shared memory of the job."""
+    folders: list[Path] = []
+
+    original = arm.private_folder
+
+    def recorded(name: str) -> tuple[Path, int]:
+        made = original(name)
+        folders.append(made[0])
+        return made
+
+    monkeypatch.setattr(arm, "private_folder", recorded)
+    descriptors, shared = open_descriptors(), set(Path("/dev/shm").iterdir())
+    yield
+    assert descendants(os.getpid()) == set()
+    assert [folder for folder in folders if folder.exists()] == []
+    assert open_descriptors() == descriptors
+    new = {path.name for path in set(Path("/dev/shm").iterdir()) - shared}  # other programs of the host may make some
+    assert not [name for name in new if name.startswith(("parts-", "mail", "late-", "note"))]
+
+
+def open_descriptors() -> int:
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def header(source: str) -> dict[str, str]:
@@ -74,8 +106,16 @@ def judged(source: str) -> tuple[dict[str, str], Report]:
     return wanted, report
 
 
-@pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
-def test_kernel_gets_its_verdict(path: Path) -> None:
+def marked(path: Path) -> object:
+    """The kernel as a parameter, with the marks that its header asks for."""
+    wanted = header(path.read_text(encoding="utf-8"))
+    marks = [pytest.mark.integrity] if "row" in wanted else []
+    marks += [pytest.mark.nightly] if wanted.get("runs") == "nightly" else []
+    return pytest.param(path, id=path.stem, marks=marks)
+
+
+@pytest.mark.parametrize("path", [marked(path) for path in KERNELS])
+def test_kernel_gets_its_verdict(path: Path, leaves_nothing: None) -> None:
     wanted, report = judged(path.read_text(encoding="utf-8"))
     assert re.fullmatch(wanted["expect"], report.code), report.message
     assert re.search(wanted.get("message", ""), report.message)
@@ -133,6 +173,16 @@ def test_every_reference_passes_its_own_trials(problem: int, world_size: int) ->
     source = reference_source(registry.find(problem))
     report = evaluate(job(source, problem=problem, world_size=world_size), with_timing=False)
     assert report.code == "correct", report.message
+
+
+@pytest.mark.parametrize("name", ["../../../etc/x.py", "/etc/x.py", "a b;$(touch x).py", "x\n.py", ".", "\u202e.py"])
+def test_the_name_of_a_file_is_no_path(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a label: nothing is opened, written or started by it."""
+    monkeypatch.chdir(tmp_path)
+    named = Job.model_validate(job(kernel("zeros")).model_dump() | {"file_name": name, "source": "def solution(: pass"})
+    report = evaluate(named, with_timing=False)
+    assert report.code == "invalid_file"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_progress_is_told_in_the_order_of_phases() -> None:

@@ -1,4 +1,5 @@
 # expect: wrong_values|wrong_structure|integrity
+# row: C31
 # message: .
 import gc
 import json

@@ -1,4 +1,5 @@
 # expect: imprecise
+# row: C08
 # message: arithmetic in bfloat16
 import torch
 import torch.distributed as dist

@@ -1,4 +1,5 @@
 # expect: correct
+# row: C46
 # timing_seconds: 120
 # decision: faster
 import mmap

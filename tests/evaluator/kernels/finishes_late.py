@@ -1,4 +1,5 @@
 # expect: wrong_values
+# row: C36
 # message: right 50 ms later
 import threading
 import time

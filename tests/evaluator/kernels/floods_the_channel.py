@@ -1,4 +1,5 @@
 # expect: integrity
+# row: C31
 # message: sent the judge a message
 import os
 import socket

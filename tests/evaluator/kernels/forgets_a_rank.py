@@ -1,4 +1,5 @@
 # expect: wrong_values
+# row: C10
 # message: exactly rank 2's share missing
 import torch
 import torch.distributed as dist

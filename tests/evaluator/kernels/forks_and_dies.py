@@ -1,4 +1,5 @@
 # expect: runtime_error
+# row: C37 C57
 # message: exit status 7
 import os
 

@@ -1,4 +1,5 @@
 # expect: imprecise
+# row: C08 C46
 import torch
 import torch.distributed as dist
 

@@ -1,4 +1,5 @@
 # expect: correct
+# row: C49
 # probes: yes
 import mmap
 

@@ -1,4 +1,5 @@
 # expect: correct
+# row: C14
 # timing_seconds: 8
 import torch
 import torch.distributed as dist

@@ -1,4 +1,5 @@
 # expect: correct
+# row: C29
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,7 @@
 # expect: correct
+# row: C49 C50
 # probes: yes
+# runs: nightly
 import mmap
 import time
 

@@ -1,4 +1,5 @@
 # expect: deadlock
+# row: C57
 # message: Importing the file did not end
 # ready_seconds: 5
 import threading

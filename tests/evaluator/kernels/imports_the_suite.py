@@ -1,4 +1,5 @@
 # expect: import_error
+# row: C22
 # message: No module named 'problems'
 from problems.suite import registry
 

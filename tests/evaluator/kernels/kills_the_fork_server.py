@@ -1,4 +1,5 @@
 # expect: runtime_error
+# row: C51
 # message: ended or stopped the process from which the ranks are started|was ended by SIGKILL
 import os
 import signal

@@ -1,4 +1,5 @@
 # expect: correct
+# row: C56
 # timing_seconds: 6
 import os
 

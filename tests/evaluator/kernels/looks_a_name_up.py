@@ -1,4 +1,5 @@
 # expect: runtime_error
+# row: C60
 # hint: no network
 import urllib.request
 

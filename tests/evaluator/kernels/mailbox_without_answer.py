@@ -1,6 +1,8 @@
 # expect: race
+# row: C49
 # probes: yes
 # message: although the same inputs are right when all ranks stand still
+# runs: nightly
 import mmap
 import time
 

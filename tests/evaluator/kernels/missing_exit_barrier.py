@@ -1,4 +1,5 @@
 # expect: race
+# row: C49
 # probes: yes
 # message: although the same inputs are right when all ranks stand still
 # hint: before a rank writes memory that a peer reads

@@ -1,4 +1,5 @@
 # expect: wrong_structure
+# row: C13
 # message: the input A_local was changed
 import torch.distributed as dist
 

@@ -1,4 +1,5 @@
 # expect: wrong_structure
+# row: C53
 # message: Rank 3: output: expected a tensor.*, received None
 import torch.distributed as dist
 

@@ -1,4 +1,5 @@
 # expect: wrong_structure
+# row: C12
 # problem: 1
 # message: lies in the memory of the input
 import torch.distributed as dist

@@ -1,8 +1,10 @@
 # expect: deadlock
+# row: C50
 # probes: yes
 # call_seconds: 4
 # message: it had ended in the trials
 # hint: one call ahead
+# runs: nightly
 import mmap
 import time
 

@@ -1,4 +1,5 @@
 # expect: runtime_error
+# row: C32
 # message: SystemExit
 import sys
 

@@ -1,4 +1,5 @@
 # expect: deadlock
+# row: C52
 # message: rank 2 has returned
 # call_seconds: 2
 import torch.distributed as dist

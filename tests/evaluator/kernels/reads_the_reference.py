@@ -1,4 +1,5 @@
 # expect: correct
+# row: C22
 # log: found nothing
 import os
 

@@ -1,4 +1,5 @@
 # expect: deadlock
+# row: C52
 # message: solution\.py:\d+ in solution
 # call_seconds: 2
 import time

@@ -1,4 +1,5 @@
 # expect: integrity
+# row: C31
 import os
 import stat
 

@@ -1,4 +1,5 @@
 # expect: race
+# row: C36 C37
 # message: wrong 50 ms later
 import threading
 import time

@@ -1,4 +1,5 @@
 # expect: wrong_values
+# row: C14
 # timing_seconds: 120
 # message: In timed call \d+: .*The output is that of timed call \d+
 import torch.distributed as dist

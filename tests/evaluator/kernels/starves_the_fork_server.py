@@ -1,4 +1,5 @@
 # expect: runtime_error
+# row: C51
 # message: could not be launched again
 # timing_seconds: 6
 import os

@@ -1,4 +1,5 @@
 # expect: correct
+# row: C51
 # timing_seconds: 6
 import os
 import signal

@@ -1,4 +1,5 @@
 # expect: wrong_structure
+# row: C28
 # message: an object of solution\.Lazy
 import torch
 import torch.distributed as dist

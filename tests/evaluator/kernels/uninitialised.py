@@ -1,4 +1,5 @@
 # expect: wrong_values
+# row: C18 C19
 import torch
 import torch.distributed as dist
 

@@ -1,4 +1,5 @@
 # expect: wrong_values
+# row: C37 C38
 # message: .
 import threading
 import time

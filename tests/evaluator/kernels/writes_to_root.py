@@ -1,4 +1,5 @@
 # expect: runtime_error
+# row: C55
 # hint: read-only
 from pathlib import Path
 

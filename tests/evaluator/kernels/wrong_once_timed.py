@@ -1,4 +1,5 @@
 # expect: wrong_values
+# row: C07
 # timing_seconds: 120
 # message: In timed call \d+
 import torch.distributed as dist

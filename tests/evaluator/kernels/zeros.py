@@ -1,4 +1,5 @@
 # expect: wrong_values
+# row: C01
 # message: all zeros
 import torch
 
