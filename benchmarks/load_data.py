@@ -1,6 +1,7 @@
 """Fills an empty site with runs for load tests: models, runs, verdicts and scores, with realistic distributions.
 
-    python -m benchmarks.load_data --verdicts 100000 [--seed 1]
+    python -m benchmarks.load_data --verdicts 10000 [--seed 1]
+    python -m benchmarks.load_data --copies 99
 
 Needs a migrated database with the suite loaded (``manage.py load_suite``); ``DATABASE_URL`` says which. Refuses one
 with runs of anybody else. The scores come from the same code as those of real verdicts: ``manage.py rescore --check``
@@ -8,6 +9,9 @@ finds no difference. A second call adds up to the number asked for, so that one 
 
 The first runs are single-shot on the first target, so that the first page of its board is full at every size; the rest
 is a mix of tracks, targets, backends and qualities. There are no reports: pages of submissions stay without details.
+
+``--copies`` multiplies what is there inside PostgreSQL: every run again with its answers, verdicts and scores, under a
+model, cost and day of its own. That makes a million verdicts in minutes, where one by one they would take hours.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pkbsite.settings")
 django.setup()
 
-from django.db import transaction  # noqa: E402 (Django is set up first)
+from django.db import connection, transaction  # noqa: E402 (Django is set up first)
+from django.db.models import Max  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
 from evaluator.contract import PROTOCOL_VERSION  # noqa: E402
@@ -53,7 +58,7 @@ from leaderboard.models import (  # noqa: E402
 from problems.models import Problem, Suite  # noqa: E402
 
 TEAMS, MODELS, SOURCES = 40, 160, 400
-FULL_PAGE = 110  # single-shot runs on the first target
+FULL_PAGE = 101  # single-shot runs on the first target
 RUNS_AT_ONCE = 25
 BATCH = 2_000
 PREFIX = "load-test"
@@ -306,12 +311,80 @@ def _write(world: World, portion: Portion) -> None:
         versions.bump()
 
 
+# Table -> how columns of a copy differ from those of its original; ``k`` counts the copies. A key moves on by the
+# largest key of its table for each copy, and so does every reference to it.
+_ID, _NAME = "src.id + k * {stride}", "substr(md5(src.public_id || k), 1, 12)"
+_UUID = "md5({column}::text || k)::uuid"
+COPIED: dict[type[Any], dict[str, str]] = {
+    Run: {
+        "id": _ID,
+        "public_id": _NAME,
+        "model_id": "(select id from {models} offset (hashtext(src.public_id || k) & 1023) %% {model_count} limit 1)",
+        "cost_usd": "src.cost_usd * (0.5 + (hashtext(src.public_id || k) & 255) / 256.0)",
+        "created_at": "src.created_at - make_interval(mins => k)",
+    },
+    Evaluation: {"id": _ID, "public_id": _NAME, "run_id": "{run}"},
+    Submission: {"id": _ID, "public_id": _NAME, "run_id": "{run}"},
+    Attempt: {"id": _UUID, "evaluation_id": "{evaluation}", "submission_id": "{submission}"},
+    Verdict: {"id": _ID, "evaluation_id": "{evaluation}", "submission_id": "{submission}", "attempt_id": _UUID},
+    EvaluationScore: {"id": _ID, "evaluation_id": "{evaluation}"},
+    TypeScore: {"id": _ID, "score_id": "{evaluationscore}"},
+}
+
+
+def multiply(copies: int) -> int:
+    """Add ``copies`` copies of every run, by statements of PostgreSQL alone; returns the number of verdicts then."""
+    if connection.vendor != "postgresql":
+        sys.exit("--copies works on PostgreSQL only: give its address in DATABASE_URL.")
+    strides = {model: model.objects.aggregate(n=Max("pk"))["n"] for model in COPIED if model is not Attempt}
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("set local session_replication_role = replica")  # references are right by construction
+        for model, changes in COPIED.items():
+            cursor.execute(_copying(model, changes, strides), [copies])
+            if model is not Attempt:
+                table = model._meta.db_table
+                cursor.execute(f"select setval(pg_get_serial_sequence('{table}', 'id'), max(id)) from {table}")  # noqa: S608
+            print(f"{model.__name__} copied", flush=True)
+        versions.bump()
+    with connection.cursor() as cursor:
+        cursor.execute("analyze")
+    return Verdict.objects.count()
+
+
+def _copying(model: type[Any], changes: dict[str, str], strides: dict[type[Any], int]) -> str:
+    table = model._meta.db_table
+    columns = [field.column for field in model._meta.concrete_fields]
+    moved = {found.__name__.lower(): f"src.{found.__name__.lower()}_id + k * {n}" for found, n in strides.items()}
+    moved["evaluationscore"] = f"src.score_id + k * {strides[EvaluationScore]}"
+    values = [
+        changes[column].format(
+            stride=strides.get(model, 0),
+            column=f"src.{column}",
+            models=RankedModel._meta.db_table,
+            model_count=RankedModel.objects.count(),
+            **moved,
+        )
+        if column in changes
+        else f"src.{column}"
+        for column in columns
+    ]
+    return (  # names of our own tables and columns, and numbers
+        f"insert into {table} ({', '.join(columns)}) select {', '.join(values)} "  # noqa: S608
+        f"from (select * from {table}) as src cross join generate_series(1, %s) as k"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--verdicts", type=int, required=True)
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--verdicts", type=int)
+    asked.add_argument("--copies", type=int)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    grow(options.verdicts, options.seed)
+    if options.verdicts:
+        grow(options.verdicts, options.seed)
+    else:
+        print(f"{multiply(options.copies)} verdicts")
     return 0
 
 
