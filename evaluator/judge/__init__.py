@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 from evaluator import demonstration, targets
 from evaluator.contract import Job, Phase, Progress, Report, TracePart
-from evaluator.judge import static
+from evaluator.judge import mechanisms, needs, static
 from evaluator.judge.arm import Arm
 from evaluator.judge.faults import Fault, HarnessFault
 from evaluator.judge.hardware import hardware_of
@@ -57,7 +57,8 @@ def evaluate(
         with ExitStack() as stack:
             _evaluate(job, record, stack, with_timing, probing)
     except Fault as fault:
-        record.fail(fault)
+        target = targets.targets().get(job.target)  # an invalid file is found before an unknown target is
+        record.fail(needs.reconsidered(fault, mechanisms.scan(job.source), target) if target else fault)
     except (HarnessFault, SandboxUnavailable, SandboxLeftovers) as fault:
         log.error("evaluation %s: %s", job.attempt_id, fault)
         record.harness_failure(str(fault))
@@ -75,6 +76,8 @@ def _evaluate(job: Job, record: Record, stack: ExitStack, with_timing: bool, wit
     with record.phase(Phase.STATIC, "reading the file"):
         static.examine(job.source)
     _check_job(job, record)
+    if hint := needs.device_hint(mechanisms.scan(job.source), targets.target(job.target)):
+        record.hints.append(hint)
     walled = not _known_code_without_walls(job)
     hardware = hardware_of(targets.target(job.target), job.world_size)
     arms = []

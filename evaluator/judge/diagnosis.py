@@ -7,6 +7,7 @@ import signal
 import time
 
 from evaluator.contract import Code, Phase
+from evaluator.judge import needs
 from evaluator.judge.endpoint import Endpoint
 from evaluator.judge.faults import Fault, HarnessFault, RankState, shorten_paths, where
 from evaluator.judge.frames import Error
@@ -119,6 +120,8 @@ def _raised(end: Endpoint, error: Error, phase: Phase) -> Fault:
     said = f"{error.type}: {first_line}" if first_line else error.type
     if error.type == "MemoryError" or any(words in error.message.lower() for words in _MEMORY_WORDS):
         code = Code.OUT_OF_MEMORY
+    elif (meaning := needs.meaning_of(error.message)) is not None:
+        code = meaning.code
     else:
         code = _CODES.get(phase, Code.RUNTIME_ERROR)
     if error.type == "Unusable":
@@ -133,9 +136,10 @@ def _hints(error: Error) -> tuple[str, ...]:
         return (_HINT_FILES,)
     if error.errno in NETWORK_ERRNOS or any(words in error.message.lower() for words in _NETWORK_WORDS):
         return (_HINT_NETWORK,)
-    if error.type == "ModuleNotFoundError":
-        return ("Submissions may import the standard library, torch with what it brings, and utils.cuda_helpers.",)
-    return ()
+    if sentence := needs.import_sentence(error.message):
+        return (sentence,)
+    meaning = needs.meaning_of(error.message)
+    return (meaning.hint,) if meaning is not None else ()
 
 
 def _stuck(launch: Launch, phase: Phase, seconds: float) -> Fault:
