@@ -56,6 +56,8 @@ class Target(BaseModel):
     """The c10d backend between the ranks; ``emulated`` lets several of them share one GPU."""
     queue: str
     ranked: bool
+    baselines: tuple[Literal["eager", "compile", "symm_mem"], ...] = ("eager",)
+    """What a submission may be compared with: the strongest of these that runs on the host (``judge.baseline``)."""
     label: str = ""
     peaks: Peaks = Peaks()
 

@@ -36,6 +36,7 @@ QUERY_PERSONALITY, ADDR_NO_RANDOMIZE = 0xFFFFFFFF, 0x0040000  # personality(2)
 PREFIX = "pkb-judge-"
 YOUNG_SECONDS = 60.0  # between making a folder and locking it another judge must not take it for a left one
 HOME = "/tmp/home"  # noqa: S108  inside the sandbox, as the next
+BUILT = ("torch_extensions", "triton", "inductor")  # below HOME, as the policy of the sandbox says
 WRITABLE = (HOME, "/tmp", "/dev/shm")  # noqa: S108
 
 
@@ -57,6 +58,9 @@ class Arm:
     ) -> None:
         self.name = name
         self.world_size = world_size
+        self._settings = (threads, limits, walled)
+        self.kept: tuple[str, ...] = ()
+        """What stays of HOME between launches: only where all that runs in the arm is ours."""
         self.hardware = hardware
         self.launches = 0
         self.torch = ""
@@ -98,6 +102,19 @@ class Arm:
             devices=self.hardware.nodes,
             seccomp_profile=self.hardware.device,
         )
+
+    def twin(self, name: str) -> Arm:
+        """Another arm with the same ranks, threads, limits and hardware, for code of ours that compiles itself."""
+        threads, limits, walled = self._settings
+        for_ours = Arm(
+            name, world_size=self.world_size, threads=threads, limits=limits, walled=walled, hardware=self.hardware
+        )
+        for_ours.keep_compiled()
+        return for_ours
+
+    def keep_compiled(self) -> None:
+        """Keeps what torch.compile has built from launch to launch; foreign code must never run in such an arm."""
+        self.kept = ("inductor", "triton")
 
     def submit(self, source: str) -> None:
         """Puts the file where every launch imports it from."""
@@ -169,8 +186,9 @@ class Arm:
             os.kill(pid, signal.SIGCONT if pid in self.base else signal.SIGKILL)
         self.sandbox.thaw()
         nonce = secrets.token_hex(8)
-        folders, keep = [self.sandbox.path(folder) for folder in WRITABLE], self.sandbox.path(HOME)
-        self.command({"do": "clear", "nonce": nonce, "folders": folders, "keep": [keep]})
+        folders = [self.sandbox.path(folder) for folder in WRITABLE]
+        keep = [self.sandbox.path(HOME), *(self.sandbox.path(f"{HOME}/{name}") for name in self.kept)]
+        self.command({"do": "clear", "nonce": nonce, "folders": folders, "keep": keep})
         self._await_cleared(nonce)
 
     def _await_cleared(self, nonce: str) -> None:

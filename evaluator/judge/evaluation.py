@@ -6,13 +6,12 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 
 from evaluator import targets
-from evaluator.contract import Backend, CaseResult, Code, Compatible, Decision, Job, Phase, Precision, Timing
-from evaluator.judge import bounds, probes, timing, trials
+from evaluator.contract import Backend, CaseResult, Code, Compatible, Job, Phase, Precision
+from evaluator.judge import bounds, probes, trials
 from evaluator.judge.arm import Arm
 from evaluator.judge.checks import publicly_equal
 from evaluator.judge.crosscheck import Batch
@@ -23,7 +22,8 @@ from evaluator.judge.launch import Launch
 from evaluator.judge.layout import Partition
 from evaluator.judge.observer import Observer
 from evaluator.judge.record import Record
-from evaluator.judge.statistics import BLOCK_RULES, SHOWN_CONFIDENCE, median, undisturbed
+from evaluator.judge.speed import Pilot, Speed
+from evaluator.judge.statistics import median, undisturbed
 from evaluator.judge.trials import Ring, Trial, TrialResult
 from evaluator.judge.verdict import case_result, fault_of_trials, note_errors
 from problems.suite import registry
@@ -35,16 +35,6 @@ CACHE_MULTIPLE = 3
 """Slots of the input regions rotate over this multiple of the last-level cache."""
 MAX_REGIONS_BYTES = 512 * 1024**2
 """Most memory that the input regions of all ranks of an arm take for the sake of rotation."""
-
-
-@dataclass(frozen=True)
-class Pilot:
-    """What is known of the reference before anything of the candidate is called."""
-
-    seconds: float
-    """Of one call."""
-    noop: Batch
-    """Calls that do nothing."""
 
 
 def rotated_bytes(cache_bytes: int, largest: int, world_size: int) -> int:
@@ -234,101 +224,21 @@ class Evaluation:
     # Timing.
 
     def _timing(self) -> None:
-        comparison = self._comparison()
-        try:
-            with self.record.phase(Phase.TIMING, "warming up") as detail:
-                try:
-                    measured, decision = comparison.run()
-                finally:
-                    self.record.scheduled += comparison.scheduled
-                self._note_timing(comparison, measured, decision)
-                pairs, calls = len(measured.pairs), measured.calls_per_block
-                detail.append(f"{pairs} pairs of blocks with {calls} calls each.")
-        except timing.OutOfTime as reason:
-            self.record.skip(Phase.TIMING, str(reason))
-            self.record.message = f"Correct; too slow to be compared with the reference. {reason}"
-        except timing.Disturbed as reason:
-            self.record.skip(Phase.TIMING, str(reason))
-            self.record.message = f"Correct; not compared with the reference. {reason}"
-
-    def _comparison(self) -> timing.Comparison:
-        budget = self._within(self.job.limits.timing)
-        input_bytes = sum(encoded.size for encoded in self.trials[0].encoded)
-        return timing.Comparison(
+        Speed(
+            job=self.job,
+            record=self.record,
+            target=self.target,
             problem=self.problem,
             case=self.case,
+            example=self.trials[0],
             reference=self.reference,
             candidate=self.candidate,
             partitions=self.partitions,
             source_bytes=self.source_bytes,
             target_bytes=self.target_bytes,
-            names=self.names,
-            calls=timing.calls_per_block(self.pilot.seconds, self.candidate_seconds, input_bytes, budget),
-            limits=self.job.limits,
-            budget=budget,
-            noop=self.pilot.noop,
-            rule=BLOCK_RULES[self.target.device],
-            source="judge" if self.target.device == "cpu" else "events",
-            cache_bytes=targets.last_level_cache_bytes(self.target),
-            progress=self.record.step,
-            verified=self._verified,
-        )
-
-    def _note_timing(self, comparison: timing.Comparison, measured: Timing, decision: Decision) -> None:
-        speedup = comparison.look.interval(SHOWN_CONFIDENCE)
-        self.record.timing, self.record.speedup = measured, speedup
-        self._note_throughput(measured)
-        self._check_clock(measured)
-        self._bound(measured)
-        self.record.decision = decision
-        self.record.message = _sentence(decision, speedup.estimate, speedup.low, speedup.high)
-
-    def _note_throughput(self, measured: Timing) -> None:
-        """The bare ratio of calls back to back, beside the public rule's verdict."""
-        found = measured.throughput
-        if found is not None and found.candidate_seconds > 0:
-            ratio = found.reference_seconds / found.candidate_seconds
-            self.record.compatible = self.record.compatible.model_copy(update={"speedup": ratio})
-
-    def _check_clock(self, measured: Timing) -> None:
-        """A remark where the judge's own clock is the sample; where events are, the result is held."""
-        check = measured.clock
-        if check is None or check.agrees:
-            return
-        sentence = (
-            f"By the judge's clock a call took {check.candidate * 1e6:.0f} µs longer than by the ranks' own; "
-            f"{check.low * 1e6:.0f} to {check.high * 1e6:.0f} µs are usual on this host."
-        )
-        if check.source == "judge":
-            self.record.hints.append(f"{sentence} The judge's clock counts.")
-            return
-        raise Fault(Code.INTEGRITY, f"{sentence} The result is held for review.", normalised="clocks disagree")
-
-    def _verified(self, result: TrialResult, earlier: int | None) -> None:
-        """A timed call checked in full; a wrong one ends the evaluation."""
-        if result.passed:
-            return
-        self.record.cases.append(case_result(result, kind="timed"))
-        note_errors(self.record.ranks, result)
-        fault = fault_of_trials(self.problem, [result], self.record.ranks)
-        assert fault is not None
-        fault.message = f"In {result.trial.name}: {fault.message}"
-        if earlier is not None:
-            fault.message += f" The output is that of timed call {earlier}, although the inputs were others."
-            fault.normalised = "output of an earlier call"
-        raise fault
-
-    def _bound(self, measured: Timing) -> None:
-        """Physics: what the target allows at most. A time below it is held, whatever the outputs."""
-        limit = bounds.bound(self.problem.cost(self.case, self.trials[0].arguments), self.target.peaks)
-        if limit is None:
-            self.record.hints.append(
-                f"No roofline bound is given on {self.target.name}: the peaks of its hardware are not known."
-            )
-            return
-        self.record.bound = bounds.utilised(limit, measured.candidate_seconds)
-        if bounds.impossible(limit, measured.candidate_seconds):
-            raise bounds.held(limit, measured.candidate_seconds, self.target.title)
+            pilot=self.pilot,
+            candidate_seconds=self.candidate_seconds,
+        ).run(self._within(self.job.limits.timing))
 
     # Probes and census.
 
@@ -377,14 +287,6 @@ class Evaluation:
             )
             detail.append(labelling.from_calls(observer))
             self.record.scheduled += observer.scheduled
-
-
-def _sentence(decision: Decision, estimate: float, low: float, high: float) -> str:
-    numbers = f"{estimate:.3f} times as fast as the reference (95 % interval {low:.3f} to {high:.3f})"
-    return {
-        Decision.FASTER: f"Correct and faster: {numbers}.",
-        Decision.SLOWER: f"Correct but slower: {numbers}.",
-    }.get(decision, f"Correct; no difference in speed that this measurement can tell: {numbers}.")
 
 
 @contextmanager

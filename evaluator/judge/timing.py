@@ -133,6 +133,8 @@ class Comparison:
     source: Literal["judge", "events"] = "judge"
     """Whose times the samples are."""
     cache_bytes: int = 0
+    first_call_seconds: float = 0.0
+    """Budget of the reference's first call in a launch, where it compiles itself; 0: that of any call."""
     pairs: list[BlockPair] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
     medians: list[float] = field(default_factory=list)
@@ -300,15 +302,17 @@ class Comparison:
             drawn = self._draw()
             for side, samples in zip(sides, times, strict=True):
                 start = side.ring.place(drawn.input_bytes)
-                samples.append(self._call(side, drawn, start).seconds)
+                seconds = self.first_call_seconds if count == 1 and not side.foreign else 0.0
+                samples.append(self._call(side, drawn, start, seconds).seconds)
             if count >= MIN_WARMUP and (_steady(times) or sum(map(math.fsum, times)) > WARMUP_SECONDS):
                 break
         self.warmup = max(self.warmup, count)
 
-    def _call(self, side: Side, drawn: Draw, start: int) -> Call:
+    def _call(self, side: Side, drawn: Draw, start: int, seconds: float = 0.0) -> Call:
         if time.monotonic() > self._deadline:
             raise OutOfTime(f"A pair of blocks does not fit into the {self.budget:.0f} s that there are.")
-        return side.launch.call(drawn.encoded, start, perturb=0, seconds=self.limits.call, phase=Phase.TIMING)
+        limit = seconds or self.limits.call
+        return side.launch.call(drawn.encoded, start, perturb=0, seconds=limit, phase=Phase.TIMING)
 
     def _examine(self, side: Side, drawn: Draw, start: int, call: Call, *, must_verify: bool) -> None:
         """Verifies the call in full if it was chosen, or if its output is that of an earlier call with other inputs.
