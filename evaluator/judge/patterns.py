@@ -10,6 +10,7 @@ from problems.suite.compare import error_of, scale
 
 WIDESPREAD = 0.25
 """Share of elements with an error of about the lower precision's size above which an error is everywhere."""
+NEARLY_ALL = 0.95
 NOTICEABLE = 1 / 32
 """Error in units of the lower precision's rounding from which an element counts for that."""
 
@@ -32,6 +33,8 @@ def describe_mask(bad: torch.Tensor, world_size: int = 1) -> str:
         return "everything" if bad.numel() > 1 else "the value"
     flat = bad.reshape(-1)
     count, total = int(flat.sum()), flat.numel()
+    if count > NEARLY_ALL * total:
+        return "nearly everything"
     if bad.ndim > 1:
         for dim, word in ((0, "rows"), (bad.ndim - 1, "columns")):
             lines = bad.movedim(dim, 0).reshape(bad.shape[dim], -1)

@@ -84,6 +84,7 @@ def few(bad: torch.Tensor) -> None:
         (mask((5000,), tail), "tail after element 4096 of 5000"),
         (mask((100,), middle), "elements 10-19 of 100"),
         (mask((1000,), few), "11 of 1000 elements, scattered"),
+        (~mask((1000,), few), "nearly everything"),
     ],
 )
 def test_places_in_words(bad: torch.Tensor, words: str) -> None:

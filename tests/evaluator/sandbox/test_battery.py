@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from evaluator.sandbox import seccomp
 from evaluator.sandbox.runtime import PROJECT_ROOT, current_runtime
 from tests.evaluator.sandbox.attempts import Attempt, run_attempts
+from tests.evaluator.sandbox.jobs import start
 
 pytestmark = pytest.mark.sandbox
 
@@ -66,6 +68,18 @@ return found""",
     ),
 ]
 
+LINKS = [
+    Attempt("reads through a link", "os.symlink('/etc/shadow', '/tmp/a')\nreturn open('/tmp/a').read()", ("ENOENT",)),
+    Attempt("reads through its root", opens("/proc/self/root/etc/shadow"), ("ENOENT",)),
+    Attempt("reads through pid 1's root", opens("/proc/1/root/etc/shadow"), ("EACCES", "ENOENT")),
+    Attempt("reads through pid 1's folder", "return os.listdir('/proc/1/cwd/')", ("EACCES",)),
+    Attempt("reads beyond a mount", "return os.listdir('/tmp/../../../../home')", ("ENOENT",)),
+    Attempt("links to what it may not read", "os.link('/etc/passwd', '/tmp/b')", ("EXDEV", "EPERM")),
+    Attempt("puts a link in the place of a program", "os.symlink('/tmp/x', '/usr/bin/x')", ("EROFS", "EACCES")),
+    Attempt("renames the runner's folder", "os.rename('/sandbox', '/sandbox2')", ("EROFS", "EACCES", "EBUSY")),
+    Attempt("opens by handle", "call(libc.open_by_handle_at, 0, 0, 0)", ("EPERM",)),
+]
+
 IDENTITY = [
     Attempt("is root", "return os.getuid() == 0 or os.geteuid() == 0", ("False",)),
     Attempt("becomes root", "os.setuid(0)", ("EPERM", "EINVAL")),
@@ -98,6 +112,13 @@ PROCESSES = [
         ("alive",),
     ),
     Attempt("reads pid 1's memory", opens("/proc/1/mem"), ("EACCES",)),
+    Attempt(
+        "has its signals sent to the judge",
+        f"import fcntl\nfcntl.fcntl(socket.socketpair()[0], fcntl.F_SETOWN, {JUDGE})",
+        ("ESRCH", "EPERM"),
+    ),
+    Attempt("signals the judge's group", f"os.killpg({os.getpgid(JUDGE)}, signal.SIGTERM)", ("ESRCH",)),
+    Attempt("waits for the judge", f"os.pidfd_open({JUDGE})", ("ESRCH",)),
     Attempt(
         "escapes its oom score", "os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY), b'-1000')", ("EACCES",)
     ),
@@ -211,7 +232,7 @@ return memory.size""",
     Attempt("finds localhost", "return socket.gethostbyname('localhost')", ("127.0.0.1",)),
 ]
 
-ATTEMPTS = [*FILES, *IDENTITY, *PROCESSES, *NETWORK, *ARGUMENTS, *DENIED_CALLS, *HONEST, *SPACE]
+ATTEMPTS = [*FILES, *LINKS, *IDENTITY, *PROCESSES, *NETWORK, *ARGUMENTS, *DENIED_CALLS, *HONEST, *SPACE]
 
 
 @pytest.fixture(scope="module")
@@ -238,3 +259,43 @@ def test_sockets_of_the_host_cannot_be_reached(tmp_path: Path) -> None:
             Attempt("abstract", "socket.socket(socket.AF_UNIX).connect('\\0pkb-test-abstract')", ("ECONNREFUSED",)),
         ]
         assert run_attempts(rows) == {"tcp": "ECONNREFUSED", "abstract": "ECONNREFUSED"}
+
+
+NEIGHBOUR = """
+import mmap, os, socket, sys, time
+for folder in ("/tmp", "/dev/shm", os.path.expanduser("~")):
+    with open(f"{folder}/neighbours-note", "w") as file:
+        file.write("secret")
+os.environ["NEIGHBOUR"] = "secret"
+server = socket.create_server(("127.0.0.1", 29999))
+abstract = socket.socket(socket.AF_UNIX)
+abstract.bind("\\0neighbour")
+abstract.listen()
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_one_job_finds_nothing_of_another() -> None:
+    """Two jobs at once: neither files nor shared memory, processes, sockets of the neighbour are there."""
+    find = """
+search = ["find", "/tmp", "/dev/shm", os.path.expanduser("~"), "-name", "neighbours-note"]
+return subprocess.run(search, capture_output=True).stdout"""
+    processes = """
+lines = [open(f"/proc/{p}/cmdline", "rb").read() for p in os.listdir("/proc") if p.isdigit()]
+return [line for line in lines if b"neighbours-note" in line and b"json.load" not in line]"""
+    rows = [
+        Attempt("file", find, ("b''",)),
+        Attempt("shared memory", "return os.listdir('/dev/shm')", ("[]",)),
+        Attempt("process", processes, ("[]",)),
+        Attempt("tcp", "socket.create_connection(('127.0.0.1', 29999), 2)", ("ECONNREFUSED",)),
+        Attempt("abstract socket", "socket.socket(socket.AF_UNIX).connect('\\0neighbour')", ("ECONNREFUSED",)),
+    ]
+    with start(NEIGHBOUR) as neighbour:
+        deadline = time.monotonic() + 60
+        while neighbour.output() != "ready\n" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert neighbour.output() == "ready\n"
+        found = run_attempts(rows)
+        assert neighbour.wait(0) is None
+    assert found == {row.name: row.expected[0] for row in rows}

@@ -109,3 +109,24 @@ def test_a_frozen_job_can_be_killed() -> None:
         sandbox.kill()
     assert members
     assert not any(Path(f"/proc/{pid}").exists() for pid in members)
+
+
+def test_one_process_is_held_while_the_others_run_on() -> None:
+    """What a soak does to a rank; a thaw of the whole job lets it go as well."""
+    with counters(SPINNERS) as (sandbox, counter):
+        # The counter of the first child is its own alone; inner pids rise in the order of the forks.
+        first = sorted(sandbox.inner_pids().values())[1]
+        sandbox.hold(first)
+        deadline = time.monotonic() + 30
+        while True:
+            before = struct.unpack_from("<4Q", counter)
+            time.sleep(0.02)
+            moved = [new != old for old, new in zip(before, struct.unpack_from("<4Q", counter), strict=True)]
+            if moved == [False, True, True, True]:
+                break
+            assert time.monotonic() < deadline, moved
+        sandbox.let_go(first)
+        while struct.unpack_from("<Q", counter)[0] == before[0]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        sandbox.hold(2**22 + 1)  # nobody has that number

@@ -182,6 +182,34 @@ time.sleep(600)
     assert not any(thread.name == "sandbox" for thread in threading.enumerate())
 
 
+def test_kill_leaves_no_zombie_and_nothing_stopped() -> None:
+    """Children that nobody waits for, orphans that ended, and processes that stand still."""
+    mark = f"mark-{secrets.token_hex(8)}"
+    program = """
+import os, signal, subprocess, sys, time
+for _ in range(5):
+    if os.fork() == 0:
+        os._exit(3)
+for _ in range(3):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os._exit(4)
+        os.kill(os.getpid(), signal.SIGSTOP)
+subprocess.Popen(["sleep", "600", sys.argv[1]])
+print("ready", flush=True)
+time.sleep(600)
+"""
+    with start(program, mark) as sandbox:
+        deadline = time.monotonic() + 60
+        while sandbox.output() != "ready\n" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        family = set(sandbox.inner_pids())
+        assert len(family) >= 5
+        sandbox.kill()
+        assert [pid for pid in family if Path(f"/proc/{pid}").exists()] == []
+        assert marked_processes(mark) == []
+
+
 def test_the_job_ends_with_its_first_process() -> None:
     mark = f"mark-{secrets.token_hex(8)}"
     program = "import subprocess, sys; subprocess.Popen(['sleep', '600', sys.argv[1]], start_new_session=True)"
