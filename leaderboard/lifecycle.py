@@ -24,7 +24,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from evaluator.contract import Claim, Code, Decline, Progress, Report
-from leaderboard import audit, broker, dispatch, quotas, scores, turns, verdicts, versions
+from leaderboard import audit, broker, dispatch, quotas, scores, tallies, turns, verdicts, versions
 from leaderboard.models import (
     ACTIVE_STATES,
     Attempt,
@@ -107,6 +107,7 @@ def record_report(report: Report, worker: Worker, *, at: datetime | None = None)
     if attempt.state == AttemptState.QUEUED:
         _lease(attempt, worker, now, host=report.host)
     verdicts.keep_report(attempt, report)
+    tallies.note_report(attempt, report)
     if report.code is Code.HARNESS_FAILURE and not _is_last_of_round(attempt):
         _give_up(attempt, f"harness failure: {report.message}", now)
         return None
@@ -233,9 +234,8 @@ def _locked(attempt_id: UUID) -> Attempt:
     Raises ``Stale`` if there is none.
     """
     evaluations = Evaluation.objects.select_for_update().filter(attempts=attempt_id)
-    if not evaluations.exists():
+    if not list(evaluations):
         raise Stale(f"there is no attempt {attempt_id}")
-    evaluations.get()
     return Attempt.objects.select_related("evaluation__run", "evaluation__target", "submission", "worker").get(
         pk=attempt_id
     )
@@ -254,6 +254,7 @@ def _lease(attempt: Attempt, worker: Worker, now: datetime, *, host: str = "") -
     Evaluation.objects.filter(pk=attempt.evaluation_id, state=EvaluationState.QUEUED).update(
         state=EvaluationState.RUNNING
     )
+    tallies.note_start(attempt, now)
     dispatch.refill_on_commit(attempt.target_id)
     log.info("attempt leased", **log_ids(attempt), worker=worker.name)
 
@@ -320,6 +321,7 @@ def _conclude(
 def _finish(attempt: Attempt, state: AttemptState, now: datetime, reason: str) -> None:
     _move(attempt, state, finished_at=now, reason=reason[:500])
     _tell_workers([attempt.pk])
+    tallies.note_ends([attempt.evaluation.target.name], state)
     log.info("attempt finished", **log_ids(attempt), state=state, reason=reason)
 
 
@@ -327,12 +329,13 @@ def _cancel_evaluations(evaluations: QuerySet[Evaluation], actor: User, reason: 
     now, unfinished = timezone.now(), (EvaluationState.QUEUED, EvaluationState.RUNNING)
     ids = list(evaluations.select_for_update().filter(state__in=unfinished).values_list("pk", flat=True))
     attempts = Attempt.objects.active().filter(evaluation__in=ids)
-    attempt_ids = list(attempts.values_list("pk", flat=True))
+    found = dict(attempts.order_by().values_list("pk", "target__name"))
     attempts.update(state=AttemptState.CANCELLED, finished_at=now, reason=reason[:500])
     Evaluation.objects.filter(pk__in=ids).update(state=EvaluationState.CANCELLED, finished_at=now)
     for evaluation in Evaluation.objects.filter(pk__in=ids):
         audit.write("cancel evaluation", evaluation, actor=actor, reason=reason)
-    _tell_workers(attempt_ids)
+    tallies.note_ends(found.values(), AttemptState.CANCELLED)
+    _tell_workers(list(found))
     return len(ids)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import exp, fsum, log
 
 SCORING_VERSION = "1.0"
@@ -88,10 +89,16 @@ def speedup_interval(outcomes: Sequence[Outcome], n: int) -> tuple[float, float]
     values = [contribution(o) for o in outcomes] + [0.0] * (n - len(outcomes))
     if not any(values):
         return 1.0, 1.0
-    source = random.Random(0)
-    means = sorted(fsum(source.choices(values, k=n)) / n for _ in range(BOOTSTRAP_RESAMPLES))
+    means = sorted(fsum(map(values.__getitem__, places)) / n for places in _resamples(n))
     tail = BOOTSTRAP_RESAMPLES // 40
     return exp(means[tail]), exp(means[-tail - 1])
+
+
+@lru_cache(maxsize=4)
+def _resamples(n: int) -> tuple[list[int], ...]:
+    """The places of the values of each resample: drawn once, since they are asked for with every verdict."""
+    source = random.Random(0)
+    return tuple(source.choices(range(n), k=n) for _ in range(BOOTSTRAP_RESAMPLES))
 
 
 def geomean_correct_only(outcomes: Sequence[Outcome]) -> float | None:

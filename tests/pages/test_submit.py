@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import parse_http_date
 
 from leaderboard import broker, dispatch
-from leaderboard.models import AttemptState, RankedModel, Run, Target, Team, Upload, UploadState
-from tests.factories import TargetFactory
+from leaderboard.forms.submit import DeclarationForm
+from leaderboard.models import AttemptState, QuotaEntry, RankedModel, Run, Target, Team, Upload, UploadState
+from tests.factories import AttemptFactory, TargetFactory
 from tests.pages.site import Site
 
 GOOD = "def solution(x):\n    return x\n"
@@ -146,3 +152,37 @@ def test_withdrawing_leaves_a_tombstone(site: Site) -> None:
     assert site.submission.file_name not in page
     board = site.client("anonymous").get(reverse("leaderboard")).content.decode()
     assert "Model One" not in board
+
+
+def test_a_team_over_its_quota_is_told_when_and_keeps_its_upload(site: Site, settings: Any) -> None:
+    settings.QUOTA_SECONDS, settings.QUOTA_WINDOW_SECONDS = 100, 86_400
+    used_at = timezone.now() - timedelta(hours=2)
+    QuotaEntry.objects.create(
+        team=site.team, target=TargetFactory(), attempt=AttemptFactory(state="lost"), seconds=90, created_at=used_at
+    )
+    client = site.client("owner")
+    sent = upload(client, "1.py")
+    response = client.post(reverse("preview", args=[sent.pk]), declaration())
+    assert response.status_code == 429
+    assert "has used 90 s of its 100 evaluation seconds on cpu-gloo" in response.content.decode()
+    retry_at = parse_http_date(response["Retry-After"])
+    assert retry_at == int((used_at + timedelta(days=1)).timestamp())
+    assert client.get(reverse("preview", args=[sent.pk])).status_code == 200, "the upload is still there"
+    settings.QUOTA_SECONDS = 1_000
+    assert client.post(reverse("preview", args=[sent.pk]), declaration()).status_code == 302
+
+
+def test_an_upload_that_went_meanwhile_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reaper removes it between the look at the page and the press of the button."""
+    client = site.client("owner")
+    sent = upload(client, "1.py")
+    is_valid = DeclarationForm.is_valid
+
+    def slow(form: DeclarationForm) -> bool:
+        Upload.objects.filter(pk=sent.pk).delete()
+        return is_valid(form)
+
+    monkeypatch.setattr(DeclarationForm, "is_valid", slow)
+    response = client.post(reverse("preview", args=[sent.pk]), declaration())
+    assert response.status_code == 422
+    assert "was not confirmed in time and is gone" in response.content.decode()
