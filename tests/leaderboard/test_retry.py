@@ -135,7 +135,7 @@ def test_cancelled_retry_leaves_the_file_without_verdict(evaluation: Evaluation)
     assert Verdict.objects.get().code == "deadlock"
 
 
-# The reaper's other duties ----------------------------------------------------------------------------------------------
+# The reaper's other duties -------------------------------------------------------------------------------------------
 
 
 def preview(sources: list[SourceFile], at: datetime, state: str = UploadState.PREVIEWED) -> Upload:
