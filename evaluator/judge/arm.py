@@ -188,7 +188,8 @@ class Arm:
         nonce = secrets.token_hex(8)
         folders = [self.sandbox.path(folder) for folder in WRITABLE]
         keep = [self.sandbox.path(HOME), *(self.sandbox.path(f"{HOME}/{name}") for name in self.kept)]
-        self.command({"do": "clear", "nonce": nonce, "folders": folders, "keep": keep})
+        built = [self.sandbox.path(f"{HOME}/{name}") for name in BUILT if name not in self.kept]
+        self.command({"do": "clear", "nonce": nonce, "folders": folders, "keep": keep, "built": built})
         self._await_cleared(nonce)
 
     def _await_cleared(self, nonce: str) -> None:

@@ -25,6 +25,7 @@ from typing import Any, NoReturn, cast
 
 import torch.distributed as dist
 
+from . import building
 from .device import Mirror, make_device
 from .observing import Watch
 from .values import Region, TooLarge, build, deliver
@@ -209,6 +210,7 @@ class Rank:
 
     def run_file(self, code: CodeType) -> ModuleType:
         """Runs the file as the module ``solution``. Raises whatever it raises."""
+        building.hook()
         module = ModuleType("solution")
         module.__file__ = self.path
         module.__spec__ = importlib.util.spec_from_file_location("solution", self.path)

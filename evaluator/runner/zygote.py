@@ -6,7 +6,7 @@ operation. It is not dumpable, so that no rank can read its memory or take its d
 Commands on the control socket (see wire.py):
   launch  with five descriptors per rank (channel, log, dump, input region, output region): fork the ranks
   dump    make every living rank write the stacks of its threads to its dump pipe
-  clear   reap what the judge has killed and empty the writable folders
+  clear   reap what the judge has killed, empty the writable folders, and put back what the first launch has built
 Told to the judge: up (torch is imported), exit (a rank ended, with status), cleared.
 """
 
@@ -19,7 +19,9 @@ import os
 import selectors
 import signal
 import socket
+import stat
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,9 @@ from .wire import MAX_FRAME, send, unpack
 
 PR_SET_DUMPABLE = 4
 DESCRIPTORS_PER_RANK = 5
+BUILT_BYTES = 256 * 1024**2
+BUILT_FILES = 5_000
+LOCKS = ("lock", ".turn")
 MAX_DESCRIPTORS = 16 * DESCRIPTORS_PER_RANK
 
 
@@ -37,6 +42,7 @@ class Zygote:
     def __init__(self, control: socket.socket) -> None:
         self.control = control
         self.children: dict[int, tuple[int, int]] = {}  # pid -> launch, rank
+        self.built: Built | None = None
 
     def serve(self) -> None:
         """Obeys the judge until it closes the control socket."""
@@ -68,8 +74,11 @@ class Zygote:
                     os.kill(pid, signal.SIGUSR1)
             case "clear":
                 self.reap()
+                if self.built is None:
+                    self.built = Built.found_in(command["built"])
                 for folder in command["folders"]:
                     empty(folder, keep=command["keep"])
+                self.built.put_back()
                 send(self.control, {"is": "cleared", "nonce": command["nonce"]})
             case other:
                 raise ValueError(f"unknown command {other!r}")
@@ -102,6 +111,45 @@ class Zygote:
             launch, rank = self.children.pop(pid)
             code = os.waitstatus_to_exitcode(status)
             send(self.control, {"is": "exit", "launch": launch, "rank": rank, "status": code})
+
+
+@dataclass(frozen=True)
+class Built:
+    """What compilers have left in some folders: contents, modes and times, by path.
+
+    Taken once, after the first launch, and put back before each later one: so nothing needs to be compiled again, and
+    nothing else that a launch has written reaches the next.
+    """
+
+    files: dict[str, tuple[bytes, int, int]]
+
+    @classmethod
+    def found_in(cls, folders: list[str]) -> Built:
+        """The regular files below the folders; none at all if they are more than a compiler leaves."""
+        files: dict[str, tuple[bytes, int, int]] = {}
+        room = BUILT_BYTES
+        for folder in folders:
+            for path in sorted(Path(folder).rglob("*")):
+                try:
+                    status = path.lstat()
+                    if not stat.S_ISREG(status.st_mode) or path.name in LOCKS:
+                        continue
+                    room -= status.st_size
+                    if room < 0 or len(files) >= BUILT_FILES:
+                        return cls({})
+                    files[str(path)] = (path.read_bytes(), stat.S_IMODE(status.st_mode), status.st_mtime_ns)
+                except OSError:
+                    continue  # a rank may have made any mess in it
+        return cls(files)
+
+    def put_back(self) -> None:
+        for path, (content, mode, changed) in self.files.items():
+            file = Path(path)
+            with contextlib.suppress(OSError):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+                file.chmod(mode)
+                os.utime(file, ns=(changed, changed))
 
 
 def empty(folder: str, *, keep: list[str]) -> None:
