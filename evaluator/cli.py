@@ -1,4 +1,4 @@
-"""Command line of the evaluator: ``python -m evaluator evaluate | judge | doctor | peaks``."""
+"""Command line of the evaluator: ``python -m evaluator evaluate | judge | schema | doctor | peaks``."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.set_defaults(command=_evaluate)
     judge = commands.add_parser("judge", help="read a Job as JSON from stdin, write progress and report as JSON lines")
     judge.set_defaults(command=_judge)
+    schema = commands.add_parser("schema", help="print the JSON schema of a report, as --json writes it")
+    schema.set_defaults(command=_schema)
     doctor = commands.add_parser("doctor", help="say what this host can evaluate and what is missing")
     doctor.add_argument("--json", action="store_true", help="print the findings as one JSON object")
     doctor.set_defaults(command=_doctor)
@@ -143,6 +145,11 @@ def _judge(options: argparse.Namespace) -> int:
         print(message.model_dump_json(), flush=True)
 
     tell(evaluate(job, progress=tell, traces=tell))
+    return EXIT_OK
+
+
+def _schema(options: argparse.Namespace) -> int:
+    print(json.dumps(Report.model_json_schema(), indent=2, ensure_ascii=False))
     return EXIT_OK
 
 
