@@ -24,7 +24,7 @@ from evaluator.contract import (
     Signed,
     TracePart,
 )
-from leaderboard import audit, canaries, dispatch, lifecycle, traces, workers
+from leaderboard import audit, canaries, dispatch, lifecycle, tallies, traces, workers
 from leaderboard.models import Attempt, Worker
 
 log = structlog.get_logger(__name__)
@@ -45,7 +45,14 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class Refused(Exception):
-    """The message is not taken. The text says why, for the log and the audit trail; the sender gets no answer."""
+    """The message is not taken. The text says why, for the log and the audit trail; the sender gets no answer.
+
+    ``why``: the same in one word, for the metrics.
+    """
+
+    def __init__(self, text: str, why: str = "not_asked_for") -> None:
+        super().__init__(text)
+        self.why = why
 
 
 def record_message(message: str) -> None:
@@ -56,9 +63,9 @@ def record_message(message: str) -> None:
     signed = _open(message)
     worker = _worker(signed.worker)
     if worker is None:
-        raise Refused(f"there is no worker {signed.worker!r}")
+        raise Refused(f"there is no worker {signed.worker!r}", "unknown_worker")
     if not signed.verify(bytes.fromhex(worker.key)):
-        raise Refused(f"the signature is not that of worker {worker.name}")
+        raise Refused(f"the signature is not that of worker {worker.name}", "signature")
     try:
         body = _validated(MODELS[signed.kind], signed.body, f"{signed.kind} of worker {worker.name}")
     except Refused as refusal:
@@ -71,13 +78,14 @@ def record_message(message: str) -> None:
         try:
             _deliver(signed.kind, body, worker)
         except lifecycle.Stale as error:
-            raise Refused(f"{signed.kind} of worker {worker.name} is stale: {error}") from error
+            raise Refused(f"{signed.kind} of worker {worker.name} is stale: {error}", "stale") from error
 
 
 def note_refusal(refusal: Refused, message: str) -> None:
     """Log and audit a refused message, with the worker it names if there is one."""
     worker = _named_worker(message)
     log.warning("message refused", reason=str(refusal), worker=worker.name if worker else None)
+    tallies.note_refusal(refusal.why)
     if worker is not None:
         audit.write("refuse message", worker, reason=_UNSTORABLE.sub("\ufffd", str(refusal)), bytes=len(message))
 
@@ -85,11 +93,11 @@ def note_refusal(refusal: Refused, message: str) -> None:
 def _open(message: str) -> Signed:
     size = len(message.encode("utf-8", "surrogatepass"))
     if size > ENVELOPE_BYTES:
-        raise Refused(f"the message has {size} bytes, at most {ENVELOPE_BYTES} are taken")
+        raise Refused(f"the message has {size} bytes, at most {ENVELOPE_BYTES} are taken", "oversized")
     signed = _validated(Signed, message, "message")
     size = len(signed.body.encode("utf-8", "surrogatepass"))
     if size > MAX_MESSAGE_BYTES:
-        raise Refused(f"the body has {size} bytes, at most {MAX_MESSAGE_BYTES} are taken")
+        raise Refused(f"the body has {size} bytes, at most {MAX_MESSAGE_BYTES} are taken", "oversized")
     return signed
 
 
@@ -102,7 +110,7 @@ def _validated(model: type[M], text: str, what: str) -> M:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise Refused(
-            f"the {what} is malformed in {error.error_count()} places, first {place}: {first['msg']}"
+            f"the {what} is malformed in {error.error_count()} places, first {place}: {first['msg']}", "malformed"
         ) from error
 
 

@@ -73,7 +73,7 @@ def _record(message: object) -> None:
         # The database refuses its content, today and tomorrow: retrying would stop all reports behind it. The
         # attempt's lease will run out, and the reaper tries the submission again.
         log.exception("message could not be stored")
-        recording.note_refusal(recording.Refused(f"could not be stored: {error}"), message)
+        recording.note_refusal(recording.Refused(f"could not be stored: {error}", "not_storable"), message)
 
 
 def _sleep_unless_stopping(seconds: float) -> None:

@@ -38,7 +38,7 @@ PROCESSES: tuple[Process, ...] = (
         name="web",
         argv=(
             "{python}", "-m", "gunicorn", "pkbsite.wsgi", "--bind", "{host}:{port}", "--workers", "2", "--threads", "4",
-            "--access-logfile", "-", "--graceful-timeout", "10",
+            "--access-logfile", "-", "--graceful-timeout", "10", "--config", "python:pkbsite.web_server",
         ),
         role="web",
         environment=(*WEB_ENVIRONMENT, "CSRF_TRUSTED_ORIGINS", "SITE_URL", "PKB_HTTPS", "EMAIL_URL"),

@@ -157,7 +157,7 @@ AXES_VERBOSE = False
 
 # Safety of transport and pages. The content security policy stands in pkbsite.headers.
 SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.flag("PKB_HTTPS")
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 SECURE_HSTS_SECONDS = 31_536_000 if env.flag("PKB_HTTPS") else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("PKB_HTTPS") else None
 SECURE_REFERRER_POLICY = "same-origin"

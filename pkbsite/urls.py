@@ -3,12 +3,14 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from leaderboard.views.metrics import metrics
 from pkbsite.health import healthz, readyz
 from problems.views import suite_prompts
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
     path("admin/", admin.site.urls),
     path("accounts/", include("allauth.urls")),
     path("problems/", include("problems.urls")),

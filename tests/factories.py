@@ -66,6 +66,7 @@ class ProblemFactory(DjangoModelFactory):
 class ProblemVersionFactory(DjangoModelFactory):
     class Meta:
         model = ProblemVersion
+        django_get_or_create = ("digest",)
 
     problem = factory.SubFactory(ProblemFactory)
     digest = factory.LazyAttribute(lambda version: hashlib.sha256(str(version.problem.number).encode()).hexdigest())

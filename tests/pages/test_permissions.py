@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from leaderboard import membership
 from leaderboard.models import Invitation, Run, RunState, Upload, Visibility
-from tests.factories import EvaluationFactory
+from tests.factories import EvaluationFactory, evaluated_run
 from tests.pages.site import Site, with_trace
 
 OK, LOGIN, GONE, HIDDEN, DONE, STOP = 200, "to the login", "redirect", 404, "redirect", 286
@@ -26,6 +26,12 @@ TABLE: dict[tuple[str, str, str], tuple[int | str, ...]] = {
     ("GET", "board-feed", "public"): (OK, OK, OK, OK, OK),
     ("GET", "board-picture", "public"): (OK, OK, OK, OK, OK),
     ("GET", "board-export", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "analysis", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "search", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "compare", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "compare", "private"): (HIDDEN, HIDDEN, OK, OK, OK),
+    ("GET", "compare", "embargoed"): (HIDDEN, HIDDEN, OK, OK, OK),
+    ("GET", "compare", "withdrawn"): (HIDDEN, HIDDEN, HIDDEN, HIDDEN, HIDDEN),
     ("GET", "models", "public"): (OK, OK, OK, OK, OK),
     ("GET", "problems", "public"): (OK, OK, OK, OK, OK),
     ("GET", "problem", "public"): (OK, OK, OK, OK, OK),
@@ -81,7 +87,10 @@ TABLE: dict[tuple[str, str, str], tuple[int | str, ...]] = {
     ("GET", "healthz", "public"): (OK, OK, OK, OK, OK),
     ("GET", "admin:index", "public"): (GONE, GONE, GONE, GONE, OK),
 }
-ELSEWHERE = {"readyz": "needs a broker; tested with the health checks"}
+ELSEWHERE = {
+    "metrics": "asks who asks, not who is signed in; tested with the metrics",
+    "readyz": "needs a broker; tested with the health checks",
+}
 FORMS = {
     "run-withdraw": {"reason": "sent by mistake"},
     "model-create": {"name": "Another model"},
@@ -189,6 +198,9 @@ def _address(site: Site, route: str) -> str:
         "invitation-revoke": lambda: [site.team.slug, _invitation(site)[0].pk],
         "preview": lambda: [Upload.objects.create(user=site.owner).pk],
     }
+    if route == "compare":
+        other = evaluated_run("tie", suite=site.suite).run
+        return f"{reverse(route)}?run={site.run.public_id}&run={other.public_id}"
     if route.startswith("run"):
         return reverse(route, args=[site.run.public_id])
     if route.startswith("submission"):

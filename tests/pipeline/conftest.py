@@ -27,6 +27,7 @@ from leaderboard import broker_acl
 from leaderboard.models import Attempt, Run, Submission, Verdict, Worker
 from pkbsite import broker_users
 from pkbsite.processes import PROCESSES
+from problems.models import Suite
 from tests.factories import (
     EvaluationFactory,
     ProblemVersionFactory,
@@ -100,6 +101,8 @@ class Site:
     worker: Worker
     judge: str = f"{sys.executable} -m tests.pipeline.stub_judge"
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    changes: dict[str, str] = field(default_factory=dict)
+    """Settings that are other than ``QUICK``."""
 
     def start(self, *names: str) -> None:
         if "evaluation" in names:
@@ -136,7 +139,7 @@ class Site:
 
     def judged(self) -> list[str]:
         """One entry for each start of the judge: the attempt's id."""
-        return sorted(file.name.partition(".")[0] for file in (self.folder / "judged").iterdir())
+        return sorted(file.name.partition(".")[0] for file in (self.folder / "judged").glob("*.*"))
 
     @property
     def worker_url(self) -> str:
@@ -145,6 +148,7 @@ class Site:
 
     def _environment(self, role: str) -> dict[str, str]:
         env = {**{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}, **QUICK}
+        env |= self.changes
         if role == "worker":
             return env | {
                 "REDIS_URL": self.worker_url,
@@ -204,23 +208,30 @@ def submit(site: Site) -> Callable[..., Run]:
     from leaderboard import lifecycle
 
     def submit(*sources: str) -> Run:
-        suite = SuiteFactory(size=0)
-        suite.problem_versions.set(
-            ProblemVersionFactory(problem__number=number, digest=digest)
-            for number, digest in list(problem_digests().items())[: len(sources)]
-        )
+        suite = host_suite()
         with transaction.atomic():
             evaluation = EvaluationFactory(run=RunFactory(), suite=suite, target=site.worker.target)
             submissions = [
                 SubmissionFactory(
                     run=evaluation.run, problem=version.problem, source=SourceFileFactory(text=f"# {source}")
                 )
-                for version, source in zip(suite.problem_versions.order_by("problem__number"), sources, strict=True)
+                for version, source in zip(suite.problem_versions.order_by("problem__number"), sources, strict=False)
             ]
             lifecycle.queue_attempts(evaluation, [s.pk for s in submissions])
         return evaluation.run
 
     return submit
+
+
+def host_suite() -> Suite:
+    """The current suite, with the versions of the problems that this machine's evaluator has."""
+    suite = Suite.objects.filter(is_current=True).first()
+    if suite is None:
+        suite = SuiteFactory(size=0, is_current=True)
+        suite.problem_versions.set(
+            ProblemVersionFactory(problem__number=number, digest=digest) for number, digest in problem_digests().items()
+        )
+    return suite
 
 
 def wait_for(condition: Callable[[], object], what: str, site: Site | None = None) -> None:

@@ -1,6 +1,7 @@
 """Stands in for ``python -m evaluator judge``: keeps to its protocol and does what the submitted source asks for.
 
-A source is a line "judge: WORD [ARGUMENT]". Every start is noted in the folder PKB_STUB_FOLDER, one file each.
+A source is a line "judge: WORD [ARGUMENT]". Every start is noted in the folder PKB_STUB_FOLDER, one file each. Canaries
+pass unless a file "canaries fail" lies there.
 """
 
 from __future__ import annotations
@@ -10,8 +11,20 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from evaluator.contract import Code, Job, Phase, PhaseResult, Progress, Report
+from evaluator.contract import BlockPair, Code, Interval, Job, Phase, PhaseResult, Progress, Report, Timing
+
+TIMING = Timing(
+    pairs=(BlockPair(reference=(1e-3,), candidate=(1e-3,), reference_first=True),),
+    calls_per_block=1,
+    warmup_calls=1,
+    looks=1,
+    decision_interval=Interval(estimate=1.0, low=0.9, high=1.1),
+    smallest_detectable=1.1,
+    reference_seconds=1e-3,
+    candidate_seconds=1e-3,
+)
 
 
 def main() -> None:
@@ -32,10 +45,13 @@ def main() -> None:
         print(json.dumps({"code": "correct"}))
         return
     code = Code(argument) if word == "code" else Code.CORRECT
-    say(report(job, code))
+    if job.canary and not (folder / "canaries fail").exists():
+        say(report(job, Code.CORRECT, speedup=Interval(estimate=1.0, low=0.9, high=1.1), timing=TIMING))
+    else:
+        say(report(job, Code.WRONG_VALUES if job.canary else code))
 
 
-def report(job: Job, code: Code) -> Report:
+def report(job: Job, code: Code, **measured: Any) -> Report:
     return Report(
         attempt_id=job.attempt_id,
         problem_id=job.problem_id,
@@ -47,6 +63,7 @@ def report(job: Job, code: Code) -> Report:
         message=f"The stub says {code}.",
         phases=(PhaseResult(phase=Phase.STATIC, status="passed"),),
         seconds=0.1,
+        **measured,
     )
 
 

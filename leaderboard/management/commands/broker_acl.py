@@ -26,7 +26,7 @@ class Command(BaseCommand):
             number = broker_acl.install(workers)
         except broker_acl.NotAllowed as error:
             raise CommandError(
-                f"The broker does not let the site set up users ({error}). Give the site's user the right to +acl|setuser "
+                f"The broker does not let the site set up users ({error}). Give the site's user +acl|setuser "
                 "there, or load what this command prints without --install."
             ) from error
         except broker.BrokerUnavailable as error:
