@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.comparing import Effect, Setting, compare
 
-SETTINGS = ("1/2", "13/4", "36/2", "1/4", "13/2", "27/4", "73/2", "2/4")
-"""Problem id / world size: calls of 0.5 to 10 ms on two cores, with collectives of four kinds and matrix products."""
+SETTINGS = ("1/2", "13/4", "36/2", "1/4", "13/2", "27/4", "73/2", "2/4", "1/2s", "13/4s", "2/2s", "36/4s")
+"""Problem id / world size, s for the small shape: calls of 0.3 to 10 ms on two cores, collectives and products."""
 
 
 def main() -> None:
@@ -32,19 +32,19 @@ def main() -> None:
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), help="problem id / world size")
     parser.add_argument("--effects", action="store_true", help="known effects instead of A/A")
     options = parser.parse_args()
-    settings = [Setting(*map(int, text.split("/"))) for text in options.settings]
+    settings = [Setting.parse(text) for text in options.settings]
     arms = ("candidate", "reference") if options.effects else ("",)
-    done = Counter((row["problem"], row["world_size"], row["slower"]) for row in rows(options.json))
+    done = Counter((row["setting"], row["slower"]) for row in rows(options.json))
     deadline = time.monotonic() + options.seconds
     wanted = [(setting, arm) for setting in settings for arm in arms]
     while time.monotonic() < deadline:
-        counts = {(s, arm): done[s.problem, s.world_size, arm] for s, arm in wanted}
+        counts = {(s, arm): done[s.label, arm] for s, arm in wanted}
         if sum(counts.values()) >= options.rows:
             break
         setting, arm = min(wanted, key=counts.__getitem__)
         effect = Effect(detectable(options.json, setting), arm) if arm else Effect()
         row = compare(setting, effect)
-        done[setting.problem, setting.world_size, arm] += 1
+        done[setting.label, arm] += 1
         with options.json.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
         shown = [row.get(name) for name in ("decision", "estimate", "smallest_detectable", "reference_us", "seconds")]
@@ -54,7 +54,7 @@ def main() -> None:
 def detectable(path: Path, setting: Setting) -> float:
     """The smallest effect that the last A/A comparison of a setting could have found, as a share. Raises SystemExit."""
     known = [row for row in rows(path) if not row["slower"] and "smallest_detectable" in row]
-    known = [row for row in known if (row["problem"], row["world_size"]) == (setting.problem, setting.world_size)]
+    known = [row for row in known if row["setting"] == setting.label]
     if not known:
         raise SystemExit(f"{path} has no A/A comparison of {setting.label} yet; run without --effects first.")
     return float(known[-1]["smallest_detectable"]) - 1

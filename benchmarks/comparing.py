@@ -54,14 +54,21 @@ def solution(*arguments):
 
 @dataclass(frozen=True)
 class Setting:
-    """What is compared with itself."""
+    """What is compared with itself: a problem, in its public shape or in the small one of ``check``."""
 
     problem: int
     world_size: int
+    small: bool = False
+
+    @classmethod
+    def parse(cls, label: str) -> Setting:
+        """From "13/4" or, for the small shape, "13/4s". Raises ValueError for anything else."""
+        problem, _, ranks = label.partition("/")
+        return cls(int(problem), int(ranks.removesuffix("s")), ranks.endswith("s"))
 
     @property
     def label(self) -> str:
-        return f"{self.problem}/{self.world_size}"
+        return f"{self.problem}/{self.world_size}{'s' if self.small else ''}"
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,7 @@ def compare(setting: Setting, effect: Effect = Effect()) -> dict[str, Any]:
         row = {
             "problem": setting.problem,
             "world_size": setting.world_size,
+            "setting": setting.label,
             "share": effect.share,
             "slower": effect.slower,
             "pause_us": round(pause * 1e6, 1),
@@ -134,7 +142,10 @@ class Bench:
         torch.set_num_threads(1)  # as in the judge: idle threads of a pool would disturb the ranks
         self.problem = registry.get(setting.problem)
         self.target = targets.target(TARGET)
-        self.case = self.problem.public_case(world_size=setting.world_size, dtype=torch.float32, device="cpu")
+        ranks, dtype = setting.world_size, torch.float32
+        self.case = self.problem.public_case(world_size=ranks, dtype=dtype, device="cpu")
+        if setting.small:
+            self.case = self.problem.check_case(world_size=ranks, dtype=dtype)
         threads = targets.threads_per_rank(setting.world_size)
         arms = []
         for name in ("reference", "candidate"):
