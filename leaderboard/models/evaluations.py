@@ -132,6 +132,7 @@ class Attempt(models.Model):
                 name="attempt_next",
             ),
             models.Index(fields=("target", "state"), name="attempt_by_target"),
+            models.Index(fields=("finished_at",), name="attempt_by_end"),
         )
 
     def __str__(self) -> str:
