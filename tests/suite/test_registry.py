@@ -143,3 +143,5 @@ def test_commands_answer_and_refuse(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["slug"] == "vocab_parallel_cross_entropy_loss"
     assert main(["reference", "nothing"]) == 2
     assert "no problem 'nothing'" in capsys.readouterr().err
+    assert main(["check", "--dtypes", "fp32,int8"]) == 2
+    assert "no run dtype 'int8'; there are bf16, fp16, fp32" in capsys.readouterr().err
