@@ -150,6 +150,21 @@ class Look:
         return _exp(MARGIN + POWER * self.half_width(LOOK_CONFIDENCE, pairs=max(last, self.pairs)))
 
 
+def replay(ratios: Sequence[float], medians: Sequence[float]) -> tuple[Decision, int]:
+    """Decision and number of pairs used, from log-ratios that are all there: what ``timing.Comparison`` decides.
+
+    ``ratios`` of the values of the blocks, ``medians`` of their medians, pair by pair; at least as many as the first
+    look needs. With fewer than the last look needs, what there is decides. Raises ValueError for fewer than two.
+    """
+    for last in LOOKS:
+        pairs = min(last, len(ratios))
+        look = Look.at(ratios[:pairs])
+        decision = look.verdict(math.fsum(medians[:pairs]) / pairs)
+        if decision is not None or pairs < last or look.hopeless(LOOKS[-1]):
+            return decision or Decision.TIE, pairs
+    return Decision.TIE, LOOKS[-1]
+
+
 def _exp(value: float) -> float:
     return math.exp(min(700.0, max(-700.0, value)))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Iterable
 from itertools import chain, pairwise, repeat
 from types import SimpleNamespace
@@ -14,7 +16,7 @@ from evaluator.judge import throughput
 from evaluator.judge.crosscheck import Batch
 from evaluator.judge.evaluation import CACHE_MULTIPLE, MAX_REGIONS_BYTES, rotated_bytes
 from evaluator.judge.launch import Call
-from evaluator.judge.statistics import BLOCK_RULES
+from evaluator.judge.statistics import BLOCK_RULES, replay
 from evaluator.judge.timing import (
     FEWEST_CALLS,
     MAX_CALLS,
@@ -141,6 +143,19 @@ def test_an_uneven_file_on_a_calm_machine_gets_no_fresh_pairs_without_end(monkey
     measured, decision = made.run()
     assert measured.void_blocks == MAX_VOID_PAIRS
     assert decision is Decision.TIE
+
+
+@pytest.mark.parametrize("deviation", [0.005, 0.05])
+@pytest.mark.parametrize("effect", [-0.2, -0.03, 0.0, 0.02, 0.1])
+def test_a_comparison_decides_as_the_rule_does_on_ready_pairs(
+    effect: float, deviation: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the benchmark of the error rates replays is what the judge does."""
+    chance = random.Random(3)
+    ratios = [effect + chance.gauss(0, deviation) for _ in range(20)]
+    made = comparison([(CALM, [math.exp(-ratio)] * 20) for ratio in ratios], monkeypatch)
+    measured, decision = made.run()
+    assert (decision, len(measured.pairs)) == replay(ratios, ratios)
 
 
 def test_where_events_are_the_sample_the_ranks_times_count_and_the_clocks_are_compared(
