@@ -113,6 +113,9 @@ class Record:
         self.code, self.message, self.failure_id = fault.code, clip(fault.message), fault.failure_id
         self.hints += [clip(hint) for hint in fault.hints]
         self.decision, self.speedup = Decision.NONE, None
+        for phase, result in self._phases.items():  # what a launch has found out only when it was over
+            if result.status is PhaseStatus.FAILED and not result.detail:
+                self._phases[phase] = result.model_copy(update={"detail": self.message})
         for state in fault.ranks:
             known = self.ranks[state.rank]
             state.max_error = known.max_error if state.max_error is None else state.max_error
