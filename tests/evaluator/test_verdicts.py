@@ -198,11 +198,12 @@ def test_rounding_that_only_the_public_rule_refuses_is_told_apart(monkeypatch: p
     """A reference that is itself 2 % off, as a public one in bf16 may be; the judge's oracle is right."""
     import evaluator.judge.evaluation as evaluation
 
-    monkeypatch.setattr(evaluation, "publicly_equal", lambda ours, theirs: False)
+    monkeypatch.setattr(evaluation, "publicly_refused", lambda ours, theirs: 4e-4)
     report = evaluate(job(kernel("honest_strided_output")), with_timing=False)
     assert report.code == "correct"
     assert report.compatible.correct is False
     assert report.compatible.reason == "rounding"
+    assert any("refuses 0.040% of a tensor, by rounding alone" in hint for hint in report.hints)
 
 
 @pytest.mark.parametrize(

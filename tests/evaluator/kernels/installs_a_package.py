@@ -1,6 +1,6 @@
 # expect: runtime_error
 # row: C26 C60
-# message: CalledProcessError|FileNotFoundError
+# message: CalledProcessError|TimeoutExpired
 # runs: nightly
 import subprocess
 import sys
