@@ -8,9 +8,10 @@ with runs of anybody else. The scores come from the same code as those of real v
 finds no difference. A second call adds up to the number asked for, so that one database can grow from size to size.
 
 The first runs are single-shot on the first target, so that the first page of its board is full at every size; the rest
-is a mix of tracks, targets, backends and qualities. There are no reports: pages of submissions stay without details.
+is a mix of tracks (10 samples, 4 to 20 steps), targets, backends and qualities. There are no reports: pages of
+submissions stay without details.
 
-``--copies`` multiplies what is there inside PostgreSQL: every run again with its answers, verdicts and scores, under a
+``--copies`` multiplies the mix inside PostgreSQL: each of its runs again with its answers, verdicts and scores, under a
 model, cost and day of its own. That makes a million verdicts in minutes, where one by one they would take hours.
 """
 
@@ -215,9 +216,9 @@ def _add_run(world: World, portion: Portion, *, on_full_page: bool) -> None:
 
 def _add_answers(world: World, portion: Portion, run: Run, evaluation: Evaluation, problem: Problem) -> None:
     chance = world.chance
-    answers = {Track.SINGLE_SHOT: 1, Track.MULTI_SAMPLE: 5, Track.AGENTIC: chance.randint(2, 9)}[Track(run.track)]
+    answers = {Track.SINGLE_SHOT: 1, Track.MULTI_SAMPLE: 10, Track.AGENTIC: chance.randint(4, 20)}[Track(run.track)]
     for number in range(answers):
-        learned = 0.12 * number if run.track == Track.AGENTIC else 0.0
+        learned = 0.06 * number if run.track == Track.AGENTIC else 0.0
         submission = Submission(
             run=run,
             problem=problem,
@@ -332,15 +333,32 @@ COPIED: dict[type[Any], dict[str, str]] = {
 }
 
 
+_EVALUATIONS = "(select run_id from leaderboard_evaluation as e where e.id = evaluation_id)"
+_SCORES = (
+    "(select run_id from leaderboard_evaluationscore as s "
+    "join leaderboard_evaluation as e on e.id = s.evaluation_id where s.id = score_id)"
+)
+_OF_RUN: dict[type[Any], str] = {  # the run that a row belongs to
+    Run: "id",
+    Evaluation: "run_id",
+    Submission: "run_id",
+    Attempt: _EVALUATIONS,
+    Verdict: _EVALUATIONS,
+    EvaluationScore: _EVALUATIONS,
+    TypeScore: _SCORES,
+}
+
+
 def multiply(copies: int) -> int:
     """Add ``copies`` copies of every run, by statements of PostgreSQL alone; returns the number of verdicts then."""
     if connection.vendor != "postgresql":
         sys.exit("--copies works on PostgreSQL only: give its address in DATABASE_URL.")
     strides = {model: model.objects.aggregate(n=Max("pk"))["n"] for model in COPIED if model is not Attempt}
+    mix = Run.objects.order_by("pk").values_list("pk", flat=True)[FULL_PAGE]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("set local session_replication_role = replica")  # references are right by construction
         for model, changes in COPIED.items():
-            cursor.execute(_copying(model, changes, strides), [copies])
+            cursor.execute(_copying(model, changes, strides), [mix, copies])
             if model is not Attempt:
                 table = model._meta.db_table
                 cursor.execute(f"select setval(pg_get_serial_sequence('{table}', 'id'), max(id)) from {table}")  # noqa: S608
@@ -370,7 +388,7 @@ def _copying(model: type[Any], changes: dict[str, str], strides: dict[type[Any],
     ]
     return (  # names of our own tables and columns, and numbers
         f"insert into {table} ({', '.join(columns)}) select {', '.join(values)} "  # noqa: S608
-        f"from (select * from {table}) as src cross join generate_series(1, %s) as k"
+        f"from (select * from {table} where {_OF_RUN[model]} >= %s) as src cross join generate_series(1, %s) as k"
     )
 
 

@@ -2,7 +2,6 @@
 
     python -m tests.postgres -m benchmarks.pages [--sizes 10000 100000 1000000] [--repeats 15] [--json FILE]
 
-
 Makes one PostgreSQL database a size (benchmarks.load_data), starts gunicorn as ``./run`` does (two workers, four
 threads) in front of each, and asks all of them for the same pages in turn, so that whatever else the machine does
 falls on every size alike. Cold: the version of the scores has just changed, and nothing of the page is in the cache.
@@ -36,6 +35,7 @@ from pkbsite.processes import PROCESSES
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = (10_000, 100_000, 1_000_000)
+BY_HAND = 40_000
 PATIENCE = 120.0
 CLIENTS, RATE_SECONDS = 4, 5.0
 KEY = "a-key-for-a-benchmark-only-0123456789-abcdefghij"
@@ -90,24 +90,36 @@ def main() -> int:
 
 
 def _filled(server: str, size: int, environment: dict[str, str]) -> Site:
-    """A database with about ``size`` verdicts: the smallest is filled run by run, the others are multiples of it."""
-    name, smallest = f"pages_{size}", f"pages_{SIZES[0]}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        exists = connection.execute("select 1 from pg_database where datname = %s", [smallest]).fetchone()
-        if not exists:
-            connection.execute(f'create database "{smallest}"')
-            first = {**environment, "DATABASE_URL": _address(server, smallest)}
-            _command(first, "migrate", "--verbosity", "0")
-            _command(first, "load_suite")
-            _module(first, "benchmarks.load_data", "--verdicts", str(SIZES[0]))
-        if name != smallest:
-            connection.execute(f'create database "{name}" template "{smallest}"')
-            copies = str(size // SIZES[0] - 1)
-            _module({**environment, "DATABASE_URL": _address(server, name)}, "benchmarks.load_data", "--copies", copies)
-        else:
-            with psycopg.connect(_address(server, name), autocommit=True) as own:
-                own.execute("analyze")
+    """A database with about ``size`` verdicts: filled run by run up to ``BY_HAND``, from there on by copies."""
+    smallest, name = SIZES[0], f"pages_{size}"
+    if size <= smallest:
+        _made(
+            server, name, "template1", environment, ["migrate", "--verbosity", "0"], ["load_suite"], verdicts=smallest
+        )
+    else:
+        _filled(server, smallest, environment)
+        _made(server, "pages_by_hand", f"pages_{smallest}", environment, verdicts=BY_HAND)
+        copies = max(0, (size - BY_HAND) // (BY_HAND - smallest))
+        _made(server, name, "pages_by_hand", environment, copies=copies)
     return Site(size, _address(server, name), free_port())
+
+
+def _made(
+    server: str, name: str, template: str, environment: dict[str, str], *commands: list[str], **load: int
+) -> None:
+    """Make a database, unless it is there, and fill it with what ``load`` says as an option of benchmarks.load_data."""
+    with psycopg.connect(server, autocommit=True) as connection:
+        if connection.execute("select 1 from pg_database where datname = %s", [name]).fetchone():
+            return
+        connection.execute(f'create database "{name}" template "{template}"')
+    own = {**environment, "DATABASE_URL": _address(server, name)}
+    for command in commands:
+        _command(own, *command)
+    for option, number in load.items():
+        if number:
+            _module(own, "benchmarks.load_data", f"--{option}", str(number))
+    with psycopg.connect(own["DATABASE_URL"], autocommit=True) as made:
+        made.execute("vacuum analyze")
 
 
 def _address(server: str, database: str) -> str:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import Exists, F, OuterRef, QuerySet, Value
+from django.db.models import Exists, F, Max, OuterRef, QuerySet, Value
 from django.db.models.functions import Coalesce, Lower, NullIf
 
 from leaderboard import scoring
@@ -212,12 +212,12 @@ def default_target() -> Target | None:
 
 
 def read(selection: Selection) -> Board:
-    """The board of ``selection``: two or three queries, of which one or two read a few numbers for each of its rows."""
+    """The board of ``selection``, in a few queries, of which one or two read a few numbers for each of its rows."""
     problems = list(Problem.objects.in_suite(selection.suite)) if selection.suite else []
     scope = selection.scope(problems)
     scores = _scores(selection).ranked()
-    contenders, as_of = _contenders(scores, scope)
-    ranking = Ranking(contenders)
+    ranking = Ranking(_contenders(scores, scope))
+    as_of = scores.aggregate(newest=Max("updated_at"))["newest"]
     index = {contender.key: number for number, contender in enumerate(ranking.ordered)}
     return Board(selection, problems, scope, ranking, _order(scores, ranking, selection), as_of, index)  # type: ignore[arg-type]
 
@@ -250,22 +250,18 @@ def _scores(selection: Selection) -> QuerySet[EvaluationScore]:
     return scores
 
 
-def _contenders(scores: QuerySet[EvaluationScore], scope: Scope) -> tuple[list[Contender], datetime | None]:
-    """Every row as the ranking takes it, and when the newest of them was computed."""
-    names = ["pk", "solved_bits", "evaluation__run__created_at", "updated_at"]
-    names += ["correctness_rate", "fast_1", "speedup"] if scope.whole else ["gains"]
+def _contenders(scores: QuerySet[EvaluationScore], scope: Scope) -> list[Contender]:
+    """Every row as the ranking takes it. Earlier runs come first, so that the position says which of two is earlier."""
+    names = ["pk", "solved_bits", *(["correctness_rate", "fast_1", "speedup"] if scope.whole else ["gains"])]
     found: list[Contender] = []
-    newest: datetime | None = None
     bits = scope.bits
-    for key, solved, since, updated, *figures in scores.order_by("pk").values_list(*names):
-        if newest is None or updated > newest:
-            newest = updated
+    for key, solved, *figures in scores.order_by("evaluation__run__created_at", "pk").values_list(*names):
         solved_bits = int(solved, 16)
         if not scope.whole:
             figures = list(_ranked_by(scoring.scope_figures(solved_bits, _by_number(figures[0]), bits)))
             solved_bits &= bits
-        found.append(Contender(key, *figures, solved=solved_bits, since=since.timestamp()))
-    return found, newest
+        found.append(Contender(key, *figures, solved=solved_bits, since=len(found)))
+    return found
 
 
 def _ranked_by(figures: ScopeFigures) -> tuple[float, float, float]:
