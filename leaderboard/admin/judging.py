@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from unfold.admin import TabularInline
 
-from leaderboard import lifecycle, workers
+from leaderboard import canaries, lifecycle, workers
 from leaderboard.admin.base import Curated, ReasonForm, Record, Verb, apply
+from leaderboard.figures import ratio_text
 from leaderboard.models import (
     Artifact,
     Attempt,
+    Canary,
     Evaluation,
     EvaluationScore,
     ScoreVersion,
+    Tally,
     Target,
     TypeScore,
     Verdict,
@@ -32,12 +37,37 @@ class TargetAdmin(Curated):
 
 @admin.register(Worker)
 class WorkerAdmin(Record):
-    list_display = ("name", "target", "state", "registered_at", "last_seen_at")
+    list_display = ("name", "target", "state", "why_not", "last_seen_at", "host", "torch", "code", "last_canary")
     list_filter = ("state", "target")
     list_select_related = ("target",)
-    search_fields = ("name",)
+    search_fields = ("name", "host")
     action_form = ReasonForm
-    actions = ("drain", "quarantine", "activate")
+    actions = ("drain", "quarantine", "activate", "send_canary")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
+        answered = Canary.objects.filter(worker=OuterRef("pk")).exclude(passed=None).order_by("-finished_at")
+        workers: QuerySet[Worker] = super().get_queryset(request)
+        return workers.annotate(
+            canary_passed=Subquery(answered.values("passed")[:1]), canary_ratio=Subquery(answered.values("speedup")[:1])
+        )
+
+    @admin.display(description="Takes no work because")
+    def why_not(self, worker: Worker) -> str:
+        return worker.why_not or "–"
+
+    @admin.display(description="torch")
+    def torch(self, worker: Worker) -> str:
+        return str(worker.versions.get("torch", "–"))
+
+    @admin.display(description="Code")
+    def code(self, worker: Worker) -> str:
+        return str(worker.versions.get("code", "–"))
+
+    @admin.display(description="Last canary")
+    def last_canary(self, worker: Any) -> str:
+        if worker.canary_passed is None:
+            return "none yet"
+        return f"{'passed' if worker.canary_passed else 'failed'}, {ratio_text(worker.canary_ratio)}"
 
     @admin.action(description="Drain: finish what it holds, give it nothing new", permissions=["change_state"])
     def drain(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
@@ -51,12 +81,31 @@ class WorkerAdmin(Record):
     def activate(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
         apply(request, queryset, "workers activated", _to(WorkerState.ACTIVE))
 
+    @admin.action(description="Send a canary now", permissions=["change_state"])
+    def send_canary(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+        apply(request, queryset, "canaries sent", lambda worker, _, reason: canaries.send(worker, reason))
+
     def has_change_state_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("leaderboard.change_worker"))
 
 
 def _to(state: WorkerState) -> Verb:
     return lambda worker, request, reason: workers.set_state(worker, state, request.user, reason=reason)
+
+
+@admin.register(Canary)
+class CanaryAdmin(Record):
+    list_display = ("worker", "sent_at", "passed", "code", "speedup", "reference_seconds", "reason")
+    list_filter = ("passed", "worker__target", "worker")
+    list_select_related = ("worker",)
+    search_fields = ("worker__name", "reason")
+    date_hierarchy = "sent_at"
+
+
+@admin.register(Tally)
+class TallyAdmin(Record):
+    list_display = ("name", "target", "label", "count", "seconds")
+    list_filter = ("name", "target")
 
 
 @admin.register(Evaluation)

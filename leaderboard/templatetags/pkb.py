@@ -15,6 +15,8 @@ from pygments.lexers import PythonLexer
 
 from leaderboard import charts, figures
 from leaderboard.markdown import MARKDOWN
+from leaderboard.pages.outcome import CODE_TEXTS
+from leaderboard.plots.canaries import canary_strip
 
 register = template.Library()
 _FILTERS: dict[str, Callable[..., str]] = {
@@ -31,6 +33,7 @@ register.simple_tag(charts.correctness_bar)
 register.simple_tag(charts.type_strip)
 register.simple_tag(charts.type_letters)
 register.simple_tag(charts.timing_plot)
+register.simple_tag(canary_strip)
 
 _ACRONYMS = {"llm": "LLM", "moe": "MoE", "gnn": "GNN"}
 
@@ -54,6 +57,12 @@ def origin(name: str) -> str:
 @register.filter
 def is_checkbox(field: BoundField) -> bool:
     return isinstance(field.field.widget, CheckboxInput)
+
+
+@register.filter
+def code_text(code: str) -> str:
+    """A verdict's code in words: 'wrong_values' -> 'wrong values'."""
+    return CODE_TEXTS.get(code, code)
 
 
 @register.filter

@@ -13,4 +13,4 @@ from leaderboard.pages import status as reading
 @require_safe
 def status(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
-    return render(request, "leaderboard/status.html", {"lines": reading.read(now), "now": now})
+    return render(request, "leaderboard/status.html", {"status": reading.read(now), "now": now})
