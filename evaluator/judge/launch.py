@@ -93,6 +93,8 @@ class Launch:
         """True once the fork server is gone."""
         self._frozen = False
         self._watching = False
+        self.meanwhile: Callable[[float], None] | None = None
+        """Work of the judge's own for the pause of ``read_again``, which gets its seconds and must not take more."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(arm.control, selectors.EVENT_READ)
         self.ends: list[Endpoint] = []
@@ -290,7 +292,10 @@ class Launch:
     def read_again(self, seconds: float, phase: Phase) -> Call:
         """Lets the job run for SETTLE_SECONDS, then has the outputs of the last call delivered once more."""
         self.thaw()
-        time.sleep(SETTLE_SECONDS)
+        end = time.monotonic() + SETTLE_SECONDS
+        if self.meanwhile is not None:
+            self.meanwhile(SETTLE_SECONDS)
+        time.sleep(max(0.0, end - time.monotonic()))
         self.freeze()
         self.scheduled += SETTLE_SECONDS
         return self._timed({"do": "again"}, seconds, phase)

@@ -27,6 +27,7 @@ from typing import Literal
 from evaluator.contract import BlockPair, ClockCheck, Code, Decision, Limits, Phase, Timing
 from evaluator.judge import crosscheck, statistics, throughput
 from evaluator.judge.agreement import changed, distance
+from evaluator.judge.ahead import Ahead
 from evaluator.judge.arm import Arm
 from evaluator.judge.checks import digest
 from evaluator.judge.crosscheck import Batch
@@ -47,6 +48,8 @@ STEADY = 0.10
 VERIFIED_CALLS = 2
 SEVERAL_RIGHT = 8
 MAX_VOID_PAIRS = LOOKS[0]
+AHEAD_BYTES = 256 * 1024**2
+"""Most memory that input sets drawn ahead may take beside those of the pair that runs."""
 POOL_BYTES = 512 * 1024**2
 """Most memory that the input sets of one pair may take in the judge."""
 
@@ -86,6 +89,9 @@ class Draw:
     @property
     def input_bytes(self) -> int:
         return max(rank.size for rank in self.encoded)
+
+    def bytes_of_all_ranks(self) -> int:
+        return sum(rank.size for rank in self.encoded)
 
 
 @dataclass
@@ -150,6 +156,11 @@ class Comparison:
     _digests: dict[bytes, int] = field(default_factory=dict)
     _number: int = 0
     _apart_but_right: int = 0
+
+    def __post_init__(self) -> None:
+        self._ahead: Ahead[Draw] = Ahead(
+            self._draw, wanted=self.calls + MIN_WARMUP, size=Draw.bytes_of_all_ranks, room=AHEAD_BYTES
+        )
 
     def run(self) -> tuple[Timing, Decision]:
         """Pairs, looks and the decision.
@@ -234,12 +245,14 @@ class Comparison:
         return BlockPair(reference=reference, candidate=candidate, reference_first=not sides[0].foreign)
 
     def _launch(self, arm: Arm) -> Launch:
-        return Launch(
+        launch = Launch(
             arm, self.partitions, source_bytes=self.source_bytes, target_bytes=self.target_bytes, diagnose=fault_of
         )
+        launch.meanwhile = self._ahead.use  # inputs of later calls, drawn in pauses of either arm alike
+        return launch
 
     def _calls(self, sides: list[Side]) -> None:
-        draws = [self._draw() for _ in range(self.calls)]  # while the ranks start
+        draws = [self._ahead.take() for _ in range(self.calls)]  # while the ranks start
         for side in sides:
             side.launch.load(self.names, self.limits.ready)
         self._warm_up(sides)
@@ -299,7 +312,7 @@ class Comparison:
         """Calls both arms the same number of times, until the times of both are steady."""
         times: list[list[float]] = [[] for _ in sides]
         for count in range(1, MAX_WARMUP + 1):
-            drawn = self._draw()
+            drawn = self._ahead.take()
             for side, samples in zip(sides, times, strict=True):
                 start = side.ring.place(drawn.input_bytes)
                 seconds = self.first_call_seconds if count == 1 and not side.foreign else 0.0
