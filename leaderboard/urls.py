@@ -2,13 +2,28 @@
 
 from django.urls import path
 
-from leaderboard.views import board, documents, models, runs, status, submissions, submit, teams
+from leaderboard.views import (
+    analysis,
+    board,
+    compare,
+    documents,
+    models,
+    runs,
+    search,
+    status,
+    submissions,
+    submit,
+    teams,
+)
 
 urlpatterns = [
     path("", board.leaderboard, name="leaderboard"),
     path("leaderboard.atom", board.board_feed, name="board-feed"),
     path("leaderboard.png", board.board_picture, name="board-picture"),
     path("leaderboard.<slug:kind>", board.board_export, name="board-export"),
+    path("analysis/", analysis.analysis, name="analysis"),
+    path("compare/", compare.compare, name="compare"),
+    path("search/", search.search_page, name="search"),
     path("models/", models.model_list, name="models"),
     path("models/<slug:slug>/", models.model_page, name="model"),
     path("runs/<slug:run_id>/", runs.run_page, name="run"),

@@ -8,8 +8,9 @@ from typing import Any
 
 from evaluator.contract import Code, PhaseStatus, RankProfile, RankResult, Report
 from leaderboard.access import is_inside, is_member, may_see_source
-from leaderboard.models import Artifact, ArtifactKind, Attempt, Evaluation, Review, Submission, Verdict
+from leaderboard.models import Artifact, ArtifactKind, Attempt, Evaluation, Review, Submission, Track, Verdict
 from leaderboard.pages import outcome
+from leaderboard.pages.differences import Difference, between
 from leaderboard.pages.outcome import PHASE_TEXTS, State
 from leaderboard.pages.queue import retriable_in
 
@@ -39,6 +40,14 @@ class TraceRow:
 
 
 @dataclass(frozen=True)
+class MapRow:
+    """A trial, and for each rank whether it failed there."""
+
+    trial: str
+    failed: list[bool]
+
+
+@dataclass(frozen=True)
 class SubmissionPage:
     submission: Submission
     member: bool
@@ -51,6 +60,7 @@ class SubmissionPage:
     attempts: list[Attempt]
     reviews: list[Review]
     rank: RankResult | None
+    steps: list[Submission]
     retriable: int
     may_retry: bool
     traces: list[TraceRow]
@@ -67,6 +77,24 @@ class SubmissionPage:
         return [
             PhaseCell(PHASE_TEXTS[p.phase], *PHASE_STATES[p.status], p.seconds, p.detail) for p in self.report.phases
         ]
+
+    @property
+    def difference(self) -> Difference | None:
+        """What the agent changed since its step before; None for a first step, and for those who may not see files."""
+        earlier = [step for step in self.steps if step.step < self.submission.step]
+        if not earlier or not self.source_visible:
+            return None
+        old, new = earlier[-1], self.submission
+        names = {"old_name": f"step {old.step}", "new_name": f"step {new.step}"}
+        return between(old.source.text, new.source.text, **names)
+
+    @property
+    def error_map(self) -> list[MapRow]:
+        """Which rank failed in which trial, for reports with a trial that failed; rows are trials, columns ranks."""
+        if self.report is None or all(case.passed for case in self.report.cases):
+            return []
+        ranks = [result.rank for result in self.report.ranks]
+        return [MapRow(case.name, [rank in case.ranks_failed for rank in ranks]) for case in self.report.cases]
 
     @property
     def samples(self) -> list[tuple[Sequence[float], Sequence[float]]]:
@@ -99,10 +127,19 @@ def read(submission: Submission, user: Any, evaluation_id: str = "", rank: str =
         attempts=attempts,
         reviews=list(verdict.reviews.all()) if verdict else [],
         rank=_chosen(report.ranks, rank) if report else None,
+        steps=_steps(submission),
         retriable=retriable_in(chosen) if chosen and verdict and verdict.code == Code.HARNESS_FAILURE else 0,
         may_retry=is_inside(user, submission.run.team),
         traces=_traces(report),
     )
+
+
+def _steps(submission: Submission) -> list[Submission]:
+    """All steps of the agent on this problem, in order; none in other tracks."""
+    if submission.run.track != Track.AGENTIC:
+        return []
+    siblings = Submission.objects.filter(run=submission.run_id, problem=submission.problem_id)
+    return list(siblings.filter(sample=submission.sample).order_by("step"))
 
 
 def _report(verdict: Verdict | None) -> Report | None:

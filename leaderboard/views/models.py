@@ -6,14 +6,18 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from leaderboard import versions
 from leaderboard.access import model_for_viewer
 from leaderboard.pages import models as reading
 from leaderboard.pages import types
+from leaderboard.views.conditional import versioned
 
 
 @require_safe
-def model_list(request: HttpRequest) -> HttpResponse:
-    return render(request, "leaderboard/models.html", {"section": "models", "lines": reading.lines()})
+@versioned(versions.BOARD)
+def model_list(request: HttpRequest, *, version: str | None) -> HttpResponse:
+    lines = versions.cached(version, "models", lambda: reading.lines())
+    return render(request, "leaderboard/models.html", {"section": "models", "lines": lines})
 
 
 @require_safe

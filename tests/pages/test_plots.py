@@ -15,6 +15,7 @@ from leaderboard.plots import Head, Plot
 from pkbsite.finders import PLOTLY, PlotlyFinder
 
 
+@pytest.mark.django_db  # Django looks after its connections at the end of every request, of a file as well
 def test_plotly_comes_from_its_package_and_nothing_else_of_it() -> None:
     assert str(finders.find(PLOTLY)).endswith("package_data/plotly.min.js")
     assert finders.find("plotly/widgetbundle.js") is None
