@@ -26,6 +26,7 @@ from evaluator.judge.faults import Fault
 from evaluator.judge.launch import Launch
 from evaluator.judge.statistics import SHOWN_CONFIDENCE, undisturbed
 from evaluator.judge.trials import Ring, Trial, TrialResult
+from evaluator.judge.voids import Undecided
 from evaluator.sandbox import ResourceLimits
 from problems.suite import registry
 from problems.suite.reference import reference_source
@@ -105,7 +106,7 @@ def compare(setting: Setting, effect: Effect = Effect()) -> dict[str, Any]:
         comparison = bench.comparison(pilot, noop)
         try:
             measured, decision = comparison.run()
-        except timing.Undecided as reason:
+        except Undecided as reason:
             return {**row, "decision": "none", "why": str(reason), "void": [_row(pair) for pair in comparison.voided]}
     shown = comparison.look.interval(SHOWN_CONFIDENCE)
     clock, trains = measured.clock, measured.throughput

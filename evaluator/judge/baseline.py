@@ -19,7 +19,7 @@ from pathlib import Path
 
 from evaluator.contract import MAX_SENTENCE, Decision, Interval, Timing
 from evaluator.judge.faults import Fault, HarnessFault
-from evaluator.judge.timing import Undecided
+from evaluator.judge.voids import Undecided
 from evaluator.sandbox import SandboxUnavailable
 
 BUDGET_SHARE = 0.4

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from evaluator import targets
+from evaluator import gpus, targets
 from evaluator.contract import Code, Decision, Interval, Job, Phase, Timing
 from evaluator.judge import baseline, bounds, timing
 from evaluator.judge.arm import Arm
@@ -16,6 +17,7 @@ from evaluator.judge.record import Record
 from evaluator.judge.statistics import BLOCK_RULES, SHOWN_CONFIDENCE
 from evaluator.judge.trials import Trial, TrialResult
 from evaluator.judge.verdict import case_result, fault_of_trials, note_errors
+from evaluator.judge.voids import Disturbed
 from evaluator.targets import Target
 from problems.suite.base import Case, Problem
 from problems.suite.reference import reference_source
@@ -66,7 +68,7 @@ class Speed:
         except timing.OutOfTime as reason:
             self.record.skip(Phase.TIMING, str(reason))
             self.record.message = f"Correct; too slow to be compared with the reference. {reason}"
-        except timing.Disturbed as reason:
+        except Disturbed as reason:
             self.record.skip(Phase.TIMING, str(reason))
             self.record.message = f"Correct; not compared with the reference. {reason}"
 
@@ -94,10 +96,23 @@ class Speed:
             rule=BLOCK_RULES[self.target.device],
             source="judge" if self.target.device == "cpu" else "events",
             cache_bytes=targets.last_level_cache_bytes(self.target),
+            states=self._states(),
             progress=self.record.step,
             verified=self._verified,
             first_call_seconds=self.job.limits.call if choice.name == "eager" else self.job.limits.compile,
         )
+
+    def _states(self) -> Callable[[], tuple[gpus.Gpu, ...]] | None:
+        """Looks at the GPUs of the ranks, where there are any; a hint says so if the driver does not tell."""
+        numbers = self.reference.hardware.numbers
+        if not numbers:
+            return None
+        try:
+            gpus.read()
+        except gpus.GpusUnavailable as reason:
+            self.record.hints.append(f"Clocks and what slows them were not logged. {reason}")
+            return None
+        return lambda: tuple(gpu for gpu in gpus.read() if gpu.index in numbers)
 
     # The baseline.
 

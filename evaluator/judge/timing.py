@@ -8,10 +8,6 @@ differences between launches of one program (where its memory lies) are left in 
 The sample of a call is the judge's own time from letting the job run until the last rank's answer has come and the
 job stands still again. On a CPU the inputs come warm from the shared cache, since the judge has just written them.
 Where events on the device are the sample (``source``), the judge's time is what they are checked with.
-
-A pair is void if one of its blocks is disturbed (``BlockRule``); it is measured again and counted. After MAX_VOID_PAIRS
-of them the next one ends the comparison without a decision, unless the reference was calm in most of them: then the
-file's own calls are what is uneven, and its pairs count as they are.
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from evaluator.contract import BlockPair, ClockCheck, Code, Decision, Limits, Phase, Timing
+from evaluator.gpus import Gpu
 from evaluator.judge import crosscheck, statistics, throughput
 from evaluator.judge.agreement import changed, distance
 from evaluator.judge.ahead import Ahead
@@ -33,10 +30,11 @@ from evaluator.judge.checks import digest
 from evaluator.judge.crosscheck import Batch
 from evaluator.judge.diagnosis import fault_of
 from evaluator.judge.faults import Fault, HarnessFault
-from evaluator.judge.launch import Abandoned, Call, Launch
+from evaluator.judge.launch import Call, Launch
 from evaluator.judge.layout import Encoded, Partition, encode
 from evaluator.judge.statistics import BLOCK_RULES, LOOK_CONFIDENCE, LOOKS, BlockRule, Look, median
 from evaluator.judge.trials import Ring, Trial, TrialResult, examine, new_seed
+from evaluator.judge.voids import Undecided, Voids
 from problems.suite.base import Args, Case, Problem, Rng
 
 BLOCK_SECONDS = 0.6
@@ -47,7 +45,6 @@ WARMUP_SECONDS = 5.0
 STEADY = 0.10
 VERIFIED_CALLS = 2
 SEVERAL_RIGHT = 8
-MAX_VOID_PAIRS = LOOKS[0]
 AHEAD_BYTES = 256 * 1024**2
 """Most memory that input sets drawn ahead may take beside those of the pair that runs."""
 POOL_BYTES = 512 * 1024**2
@@ -67,16 +64,8 @@ def calls_per_block(reference_seconds: float, candidate_seconds: float, input_by
     return int(max(FEWEST_CALLS, min(calls, affordable)))
 
 
-class Undecided(Abandoned):
-    """There is nothing to say about speed, and nobody's code is to blame; the text says why."""
-
-
 class OutOfTime(Undecided):
     """The budget ended before there was anything to say about speed."""
-
-
-class Disturbed(Undecided):
-    """The machine was too busy with other things."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +128,8 @@ class Comparison:
     source: Literal["judge", "events"] = "judge"
     """Whose times the samples are."""
     cache_bytes: int = 0
+    states: Callable[[], tuple[Gpu, ...]] | None = None
+    """Looks at the GPUs."""
     first_call_seconds: float = 0.0
     """Budget of the reference's first call in a launch, where it compiles itself; 0: that of any call."""
     pairs: list[BlockPair] = field(default_factory=list)
@@ -148,11 +139,11 @@ class Comparison:
     """Blocks of the pairs by both clocks: of the reference (False) and of the candidate (True)."""
     skews: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
     trains: list[throughput.Train] = field(default_factory=list)
-    voided: list[BlockPair] = field(default_factory=list)
     warmup: int = 0
     scheduled: float = 0.0
     look: Look = field(default_factory=lambda: Look(0, 0.0, 0.0))
     _deadline: float = math.inf
+    _voids: Voids = field(init=False)
     _digests: dict[bytes, int] = field(default_factory=dict)
     _number: int = 0
     _apart_but_right: int = 0
@@ -169,6 +160,7 @@ class Comparison:
         reference does.
         """
         self._deadline = time.monotonic() + self.budget
+        self._voids = Voids(self.rule, self.states)
         looks = 0
         decision: Decision | None = None
         for last in LOOKS:
@@ -194,16 +186,10 @@ class Comparison:
     def _measure(self, last: int) -> None:
         """One more pair, void if it was disturbed. Raises Disturbed if too many were."""
         self.progress(len(self.ratios), last, f"pair {len(self.ratios) + 1} of at most {LOOKS[-1]}")
+        self._voids.look()
         sides = self._pair()
         pair = self._as_pair(sides)
-        if (self.rule.disturbed(pair.reference) or self.rule.disturbed(pair.candidate)) and not self._own_noise(pair):
-            self.voided.append(pair)
-            if len(self.voided) > MAX_VOID_PAIRS:
-                raise Disturbed(
-                    f"The machine was too disturbed to compare speeds: in {len(self.voided)} of "
-                    f"{len(self.voided) + len(self.pairs)} pairs of blocks {self.rule.what}; {MAX_VOID_PAIRS} may be "
-                    "measured again. Evaluate it again when the machine is less busy."
-                )
+        if self._voids.take(pair, len(self.pairs)):
             return
         self.pairs.append(pair)
         for side in sides:
@@ -212,16 +198,10 @@ class Comparison:
         self.ratios.append(math.log(self.rule.value(pair.reference) / self.rule.value(pair.candidate)))
         self.medians.append(math.log(median(pair.reference) / median(pair.candidate)))
 
-    def _own_noise(self, pair: BlockPair) -> bool:
-        """True if the limit of void pairs is reached and the reference was calm in most of them and in this one.
-
-        Decided from the reference's blocks alone: an uneven file neither gets fresh pairs without end nor escapes the
-        comparison.
-        """
-        if len(self.voided) < MAX_VOID_PAIRS:
-            return False
-        calm = [not self.rule.disturbed(void.reference) for void in [*self.voided, pair]]
-        return calm[-1] and 2 * sum(calm) > len(calm)
+    @property
+    def voided(self) -> list[BlockPair]:
+        """Pairs that did not count."""
+        return self._voids.pairs
 
     def _pair(self) -> list[Side]:
         """One launch of both arms and their calls; in everything chance decides who comes first."""
@@ -369,10 +349,9 @@ class Comparison:
     def _timing(self, look: Look, looks: int) -> Timing:
         half = look.half_width(LOOK_CONFIDENCE)
         warnings = []
-        if self.voided:
-            warnings.append(f"{len(self.voided)} disturbed pairs of blocks were measured again.")
         if look.pairs < LOOKS[0]:
             warnings.append(f"Only {look.pairs} pairs fitted into the budget of {self.budget:.0f} s.")
+        warnings += self._voids.warnings
         if half > statistics.WIDE:
             warnings.append(f"The decision interval is wide: ± {math.expm1(half):.0%}.")
         return Timing(

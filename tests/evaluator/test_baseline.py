@@ -13,7 +13,7 @@ from evaluator.contract import Code, Decision, Interval, Job, Limits
 from evaluator.judge import baseline
 from evaluator.judge.baseline import Choice, key, source_of, strongest
 from evaluator.judge.faults import Fault
-from evaluator.judge.timing import Disturbed
+from evaluator.judge.voids import Disturbed
 from evaluator.targets import target, targets
 
 ALL = ("eager", "compile", "symm_mem")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from evaluator.contract import Decision, Limits
+from evaluator.gpus import Gpu
 from evaluator.judge import throughput
 from evaluator.judge.crosscheck import Batch
 from evaluator.judge.evaluation import CACHE_MULTIPLE, MAX_REGIONS_BYTES, rotated_bytes
@@ -20,14 +21,13 @@ from evaluator.judge.statistics import BLOCK_RULES, replay
 from evaluator.judge.timing import (
     FEWEST_CALLS,
     MAX_CALLS,
-    MAX_VOID_PAIRS,
     MIN_CALLS,
     Comparison,
-    Disturbed,
     Side,
     calls_per_block,
 )
 from evaluator.judge.trials import Ring
+from evaluator.judge.voids import MAX_VOID_PAIRS, Disturbed
 
 BUDGET = 600.0
 
@@ -134,6 +134,25 @@ def test_a_disturbed_machine_ends_the_comparison_without_a_decision(monkeypatch:
     with pytest.raises(Disturbed, match=r"in 6 of 6 pairs of blocks typical calls took more than three times"):
         made.run()
     assert len(made.voided) == MAX_VOID_PAIRS + 1
+
+
+def gpu(*reasons: str, clock: int = 1_980) -> Gpu:
+    return Gpu(0, "H200", "580", 10, 1, clock, 1_980, 40, reasons)
+
+
+def test_a_gpu_that_is_slowed_down_voids_the_pair_and_its_power_cap_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = chain([gpu(), gpu("hardware thermal slowdown")], repeat(gpu("power cap")))
+    made = comparison(repeat((CALM, CALM)), monkeypatch, states=lambda: (next(looks),))
+    measured, _ = made.run()
+    assert measured.void_blocks == 1
+    [power] = [warning for warning in measured.warnings if "slowed" in warning]
+    assert power.startswith("GPU 0 was slowed down in 11 of 12 looks: hardware thermal slowdown, power cap")
+
+
+def test_gpus_that_are_always_slowed_down_end_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = comparison(repeat((CALM, CALM)), monkeypatch, states=lambda: (gpu("power brake"),))
+    with pytest.raises(Disturbed, match=r"in 6 of 6 pairs of blocks GPU 0 was slowed down \(power brake\)"):
+        made.run()
 
 
 def test_an_uneven_file_on_a_calm_machine_gets_no_fresh_pairs_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
