@@ -131,3 +131,17 @@ def test_rescore_finds_and_repairs_what_was_tampered_with(manifest: dict[str, An
     call_command("rescore", stdout=StringIO())
     call_command("rescore", "--check", stdout=StringIO())
     assert EvaluationScore.objects.get().speedup == pytest.approx(2.0)  # sqrt(4 · 1)
+
+
+def test_an_update_of_the_rules_rescores_what_they_scored_before(manifest: dict[str, Any]) -> None:
+    suite = catalogue.load(manifest).suite
+    for _ in range(2):
+        evaluated_run("faster", suite=suite)
+    old = EvaluationScore.objects.earliest("pk")
+    EvaluationScore.objects.filter(pk=old.pk).update(scoring_version="0.9", outcomes={}, solved_bits="0")
+    out = StringIO()
+    call_command("rescore", "--outdated", stdout=out)
+    assert out.getvalue() == "1 evaluations checked, 1 recomputed.\n"
+    old.refresh_from_db()
+    assert (old.solved.bit_count(), len(old.outcomes)) == (1, 1)
+    call_command("rescore", "--check", stdout=StringIO())

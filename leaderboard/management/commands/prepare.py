@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand
 
 
 class Command(BaseCommand):
-    help = "Migrates the database, loads the suite, collects static files, and makes the first admin of a new site."
+    help = "Migrates the database, loads the suite, rescores by new rules, collects static files, makes the first admin"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--skip-static", action="store_true", help="static files have been collected (in an image)")
@@ -21,6 +21,7 @@ class Command(BaseCommand):
         """One process for all of it: Django starts once, not five times."""
         call_command("migrate", interactive=False, verbosity=0)
         call_command("load_suite", stdout=self.stdout)
+        call_command("rescore", "--outdated", stdout=self.stdout)
         if not skip_static:
             call_command("collectstatic", interactive=False, verbosity=0)
         if worker:
