@@ -3,7 +3,8 @@
 Many runs of a whole suite are queued; stub judges answer each file in 10 ms. The processes are those of production
 (broker, results worker, beat, housekeeping, two evaluation workers), all on this machine. Measured are the rates of
 queueing and of verdicts, the memory of each process as the queue is worked off, and what happens when every process is
-killed in the middle. Ends with status 1 if a submission has not exactly one verdict, or a stored score is wrong.
+killed in the middle. Processor time per verdict is given, too: it says what the engine needs also on a machine that is
+busy with other things. Ends with status 1 if a submission has not exactly one verdict, or a stored score is wrong.
 """
 
 from __future__ import annotations
@@ -127,6 +128,7 @@ def _work_off(cluster: Cluster, files: int, *, kill: bool) -> dict[str, Any]:
 
     marks = [files // 10, files // 2, files]
     memory: dict[str, dict[str, float]] = {}
+    cpu: list[tuple[int, dict[str, float]]] = []
     started = last_change = time.monotonic()
     done, recovery, stood = 0, None, 0.0
     while done < files:
@@ -139,6 +141,7 @@ def _work_off(cluster: Cluster, files: int, *, kill: bool) -> dict[str, Any]:
             raise SystemExit(f"no verdict for {PATIENCE:.0f} s after {done} of {files}")
         while marks and done >= marks[0]:
             memory[str(marks.pop(0))] = {n: round(cluster.resident_bytes(n) / 1e6, 1) for n in ENGINE}
+            cpu.append((done, {name: cluster.cpu_seconds(name) for name in ENGINE}))
             print(f"{done} verdicts after {now - started:.0f} s", flush=True)
         if kill and recovery is None and done >= files * 6 // 10:
             recovery, stood = _kill_everything(cluster)
@@ -146,9 +149,16 @@ def _work_off(cluster: Cluster, files: int, *, kill: bool) -> dict[str, Any]:
     return {
         "verdicts_per_second": round(files / (time.monotonic() - started - stood), 1),
         "resident_megabytes": memory,
+        "cpu_milliseconds_per_verdict": _cost(*cpu[:2]),
         "seconds_from_restart_to_next_verdict": recovery,
         "ended_by_itself": cluster.ended,
     }
+
+
+def _cost(early: tuple[int, dict[str, float]], late: tuple[int, dict[str, float]]) -> dict[str, float]:
+    """Milliseconds of processor time for each verdict between two moments, by process; of workers with their judges."""
+    verdicts = late[0] - early[0]
+    return {name: round(1_000 * (late[1][name] - early[1][name]) / verdicts, 1) for name in ENGINE}
 
 
 def _kill_everything(cluster: Cluster) -> tuple[float, float]:

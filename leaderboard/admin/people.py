@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from django import forms
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.db.models import Model
+from django.http import HttpRequest
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
+from leaderboard import quotas
 from leaderboard.admin.base import Curated, Record
 from leaderboard.models import ApiToken, Invitation, Membership, QuotaEntry, RankedModel, Team, User
 
@@ -60,10 +64,32 @@ class ApiTokenAdmin(Record):
     exclude = ("digest",)
 
 
+class GrantForm(forms.ModelForm):
+    """A grant is entered as the seconds that the team gets; it is stored as a negative charge."""
+
+    seconds = forms.FloatField(
+        label="Seconds granted", min_value=1, max_value=1e8, help_text="Beyond the limit, for as long as one window."
+    )
+
+    class Meta:
+        model = QuotaEntry
+        fields = ("team", "target", "seconds", "reason")
+
+
 @admin.register(QuotaEntry)
 class QuotaEntryAdmin(Record):
+    """Charges are written by the machinery and only read; a grant can be added."""
+
+    form = GrantForm
+    autocomplete_fields = ("team",)
     list_display = ("team", "target", "seconds", "reason", "created_at")
     list_filter = ("target",)
     list_select_related = ("team", "target")
     search_fields = ("team__name", "reason")
     date_hierarchy = "created_at"
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return bool(request.user.has_perm("leaderboard.add_quotaentry"))
+
+    def save_model(self, request: HttpRequest, obj: QuotaEntry, form: forms.ModelForm, change: bool) -> None:
+        obj.pk = quotas.grant(obj.team, obj.target, obj.seconds, request.user, reason=obj.reason).pk

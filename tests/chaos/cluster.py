@@ -209,6 +209,11 @@ class Cluster:
         pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def cpu_seconds(self, name: str) -> float:
+        """Processor time of the process since its start, with that of children that have ended, such as judges."""
+        fields = Path(f"/proc/{self._running[name].pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
     def tail(self, name: str, characters: int = 1_500) -> str:
         log = self._log(name)
         return log.read_text(errors="replace")[-characters:] if log.exists() else ""

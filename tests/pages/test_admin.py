@@ -6,8 +6,8 @@ import pytest
 from django.contrib import admin
 from django.urls import reverse
 
-from leaderboard.models import AuditEvent, Run, RunState, Team, Worker, WorkerState
-from tests.factories import TeamFactory, WorkerFactory
+from leaderboard.models import AuditEvent, QuotaEntry, Run, RunState, Team, Worker, WorkerState
+from tests.factories import TargetFactory, TeamFactory, WorkerFactory
 from tests.pages.site import Site
 
 OURS = [model for model in admin.site._registry if model._meta.app_label in ("leaderboard", "problems")]
@@ -80,3 +80,17 @@ def test_edits_leave_history_and_trail(site: Site) -> None:
     assert Team.objects.get(pk=team.pk).name == "New name"
     assert AuditEvent.objects.get(action="edit team").detail == {"fields": ["link", "name"]}
     assert [record.name for record in team.history.all()] == ["New name", "Old name"]
+
+
+def test_a_grant_is_entered_as_seconds_and_kept_as_a_negative_charge(site: Site) -> None:
+    client, target = site.client("maintainer"), TargetFactory()
+    address = reverse("admin:leaderboard_quotaentry_add")
+    form = {"team": site.team.pk, "target": target.pk, "seconds": "5000", "reason": "camera-ready deadline"}
+    assert client.get(address).status_code == 200
+    assert client.post(address, {**form, "seconds": "-5"}).status_code == 200, "the form comes back"
+    assert client.post(address, form).status_code == 302
+    entry = QuotaEntry.objects.get(team=site.team)
+    assert (entry.seconds, entry.reason) == (-5_000, "camera-ready deadline")
+    assert AuditEvent.objects.get(action="grant quota").actor == site.maintainer
+    change = reverse("admin:leaderboard_quotaentry_change", args=[entry.pk])
+    assert client.post(change, {**form, "seconds": "9"}).status_code == 403, "what is charged or granted stays"
