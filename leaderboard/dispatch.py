@@ -56,17 +56,20 @@ def send(attempt_ids: Sequence[UUID], *, at: datetime | None = None) -> int:
 
 
 def _publish(attempt: Attempt, digest: str) -> bool:
+    job = job_for(attempt, digest)
+    ids = {"run_id": job.run_id, "submission_id": job.submission_id, "attempt_id": str(job.attempt_id)}
     try:
         app.send_task(
             EVALUATE_TASK,
-            args=[job_for(attempt, digest).model_dump_json()],
+            args=[job.model_dump_json()],
             queue=attempt.evaluation.target.queue,
             task_id=str(attempt.pk),
             retry=False,
         )
     except OperationalError as error:
-        log.warning("broker unavailable, attempt stays queued", attempt_id=str(attempt.pk), error=str(error))
+        log.warning("broker unavailable, attempt stays queued", **ids, error=str(error))
         return False
+    log.info("attempt sent", **ids, number=job.attempt_number, queue=attempt.evaluation.target.queue)
     return True
 
 
