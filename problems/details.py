@@ -20,8 +20,12 @@ _RULES = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """An argument or an output of the example: its name, what it is on rank 0, and how it differs between ranks."""
+    """An argument or an output of the example: its name, what it is on rank 0, and how it differs between ranks.
 
+    ``kind``: "input", "output", or "after the call" for what an argument must hold then.
+    """
+
+    kind: str
     name: str
     value: str
     by_rank: str
@@ -107,11 +111,12 @@ def _input(entry: Mapping[str, Any], details: Mapping[str, Any]) -> Tensor:
     name = entry["name"]
     notes = [
         "the same on every rank" if entry.get("replicated") else "",
+        "its entries are replaced by new tensors" if name in details.get("replaces", []) else "",
         "may be changed" if name in details.get("may_mutate", []) else "",
         "the output may share its memory" if name in details.get("may_alias", []) else "",
     ]
     by_rank = "; ".join(f"rank {rank}: {_value(v)}" for rank, v in enumerate(entry.get("value_by_rank", [])))
-    return Tensor(name, _value(entry["value"]), by_rank, ", ".join(filter(None, notes)))
+    return Tensor("input", name, _value(entry["value"]), by_rank, ", ".join(filter(None, notes)))
 
 
 def _output(entry: Mapping[str, Any]) -> Tensor:
@@ -120,7 +125,15 @@ def _output(entry: Mapping[str, Any]) -> Tensor:
         for rank, shape in enumerate(entry.get("shape_by_rank", []))
     )
     value = f"{_value(entry)}{' on the host' if entry.get('device') == 'cpu' else ''}"
-    return Tensor(entry["path"], value, by_rank, _RULES.get(entry["rule"], entry["rule"]))
+    is_argument = entry["path"].startswith("arg:")
+    kind, name = "after the call" if is_argument else "output", _place(entry["path"].removeprefix("arg:"))
+    return Tensor(kind, name, value, by_rank, _RULES.get(entry["rule"], entry["rule"]))
+
+
+def _place(path: str) -> str:
+    """'output.0.loss' -> 'output[0]["loss"]'."""
+    name, *keys = path.split(".")
+    return name + "".join(f"[{key}]" if key.isdigit() else f'["{key}"]' for key in keys)
 
 
 def _value(value: Any) -> str:

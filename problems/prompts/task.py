@@ -58,7 +58,9 @@ def arguments(entry: Mapping[str, Any], dtype: str, target: Hardware) -> str:
     if read.example:
         lines.append(f"An example call with small inputs, as rank 0 sees it ({read.example}):")
     rows = [f"- `{t.name}`: {t.value}{_more(t.by_rank)}{_more(t.note)}" for t in read.inputs]
-    rows += [f"- returns `{t.name}`: {t.value}{_more(t.by_rank)}{_more(t.note)}" for t in read.outputs]
+    for t in read.outputs:
+        place = f"after the call `{t.name}` must hold" if t.kind == "after the call" else f"returns `{t.name}`:"
+        rows.append(f"- {place} {t.value}{_more(t.by_rank)}{_more(t.note)}")
     return "\n\n".join(lines) + "\n\n" + "\n".join(rows)
 
 
