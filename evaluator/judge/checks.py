@@ -15,6 +15,7 @@ from evaluator.judge.endpoint import Endpoint
 from evaluator.judge.frames import Node, SequenceNode, TensorNode
 from evaluator.judge.launch import Call, Launch
 from evaluator.judge.layout import Encoded
+from evaluator.judge.quick import Fingerprint
 from evaluator.judge.structure import Pair, describe_node, leaves, match, tensors
 from problems.suite.base import Case, Expected, Problem, Tolerance
 from problems.suite.compare import Comparison, compare, publicly_close
@@ -63,13 +64,16 @@ def take_rank(end: Endpoint, node: Node, encoded: Encoded, start: int, *, in_pla
     return RankSnapshot(node, values, tuple(changed), held, aliases)
 
 
+_fingerprint = Fingerprint()
+
+
 def digest(launch: Launch, call: Call) -> bytes:
-    """Digest of all tensors that a call delivered."""
+    """Digest of all tensors that a call delivered; nobody but this process can compute it."""
     hashed = hashlib.blake2b(digest_size=16)
     for end, output in zip(launch.ends, call.outputs, strict=True):
         for node in tensors(output):
             if node.offset is not None and node.nbytes:
-                hashed.update(memoryview(end.target.map)[node.offset : node.offset + node.nbytes])
+                hashed.update(_fingerprint(end.target.bytes[node.offset : node.offset + node.nbytes]))
     return hashed.digest()
 
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 import torch
 
 from evaluator.judge.frames import TensorNode
+from evaluator.judge.quick import same_bytes
 from evaluator.runner.values import LENGTH_BYTES, aligned
 from evaluator.runner.wire import BadFrame
 from problems.suite.base import Args, Group
@@ -103,7 +104,7 @@ class Encoded:
         names = []
         for piece in self.pieces:
             begin = start + piece.offset
-            if not torch.equal(region.bytes[begin : begin + len(piece.data)], piece.data):
+            if not same_bytes(region.bytes[begin : begin + len(piece.data)], piece.data):
                 names.append(piece.name)
         return list(dict.fromkeys(names))
 
