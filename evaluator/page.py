@@ -77,4 +77,17 @@ def _timing(report: Report) -> list[str]:
         f"  {len(timing.pairs)} pairs with {timing.calls_per_block} calls, {timing.looks} looks, "
         f"smallest speedup it could have found: {timing.smallest_detectable:.3f}",
     ]
+    if timing.baseline_note:
+        lines.append(f"  baseline {timing.baseline}: {timing.baseline_note}")
+    if timing.throughput:
+        back = timing.throughput
+        ratio = back.reference_seconds / back.candidate_seconds if back.candidate_seconds else 0.0
+        lines.append(f"  back to back, {back.calls} calls (PKB-compatible, decides nothing): {ratio:.3f}")
+    if report.bound:
+        bound = report.bound
+        lines.append(
+            f"  bounds by {bound.peaks} peaks: {bound.overlap_seconds * 1e3:.3f} ms with overlap, "
+            f"{bound.serial_seconds * 1e3:.3f} ms without, limited by {bound.limited_by}"
+            + (f", utilisation {bound.utilisation:.0%}" if bound.utilisation is not None else "")
+        )
     return lines + [f"  {warning}" for warning in timing.warnings]
