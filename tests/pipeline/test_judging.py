@@ -101,3 +101,31 @@ def test_judge_that_is_missing_is_a_failure_of_ours() -> None:
     missing = Judge(["/nonexistent/judge"], JOB, progress=lambda p: None, alive=lambda: True)
     with pytest.raises(JudgeFailed, match="did not start"):
         missing.run()
+
+
+TRACE = (
+    "def trace(rank, attempt=job['attempt_id']):\n"
+    "    print(json.dumps({'attempt_id': attempt, 'rank': rank, 'part': 0, 'parts': 1, 'size': 3, 'sha256': 'a' * 64,"
+    " 'data': 'eHl6'}), flush=True)\n"
+)
+
+
+def test_traces_are_kept_for_the_site_in_their_order() -> None:
+    reading = judge(TRACE + "trace(1); trace(0)\n" + REPORT)
+    assert reading.run().code == "deadlock"
+    assert [(part.rank, part.data) for part in reading.traces] == [(1, "eHl6"), (0, "eHl6")]
+
+
+def test_a_trace_of_another_attempt_is_a_failure_of_the_judge() -> None:
+    with pytest.raises(JudgeFailed, match="output about attempt"):
+        judge(TRACE + f"trace(0, '{uuid4()}')\n" + REPORT).run()
+
+
+def test_more_traces_than_were_asked_for_are_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluator.worker.judging.MAX_OUTPUT", 1_000)
+    program = TRACE + "for rank in range(16): trace(rank)\n" + REPORT
+    with pytest.raises(JudgeFailed, match="1000 in all"):
+        judge(program).run()
+    asked = JOB.model_copy(update={"profile": True})
+    reading = Judge([sys.executable, "-c", HEAD + program], asked, progress=lambda _: None, alive=lambda: True)
+    assert reading.run().code == "deadlock" and len(reading.traces) == 16
