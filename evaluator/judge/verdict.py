@@ -91,16 +91,18 @@ def _fault_of_values(
     worst = max(failed, key=lambda check: check.bad_fraction or 0.0)
     numbers = _numbers(worst)
     who = "Every rank" if len(failed) == len(result.checks) else named([check.rank for check in failed]).capitalize()
+    several = 1 < len(failed) < len(result.checks)
+    verb = "deliver" if several else "delivers"
     if precision:
         message = (
-            f"{who} is imprecise{where}: {numbers}. The errors are small and everywhere, as arithmetic in {precision} "
+            f"{who} {'are' if several else 'is'} imprecise{where}: {numbers}. The errors are small and everywhere, as arithmetic in {precision} "
             "gives."
         )
         return Fault(Code.IMPRECISE, message, normalised=f"imprecise {precision}")
     pattern = ranks[worst.rank].pattern
     return Fault(
         Code.WRONG_VALUES,
-        f"{who} delivers wrong values{where}: {numbers}; {pattern}.",
+        f"{who} {verb} wrong values{where}: {numbers}; {pattern}.",
         hints=_value_hints(result, failed),
         normalised=f"wrong values {pattern}",
     )

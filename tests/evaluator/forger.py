@@ -43,6 +43,7 @@ class ForgedArm(Arm):
         self.hardware = HOST
         self.launches = 0
         self.base = set()
+        self.kept: tuple[str, ...] = ()
         self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         nothing = SimpleNamespace(
             violation=None,
@@ -50,6 +51,8 @@ class ForgedArm(Arm):
             path=lambda inside: inside,
             freeze=lambda: None,
             thaw=lambda: None,
+            hold=lambda pid: None,
+            let_go=lambda pid: None,
             members=lambda: [],
             inner_pids=lambda: {},
             cpu_seconds=lambda: {},

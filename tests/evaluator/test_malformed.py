@@ -25,6 +25,7 @@ from evaluator.judge.faults import Fault
 from evaluator.judge.frames import TensorNode, parse_structure
 from evaluator.judge.launch import Launch
 from evaluator.judge.record import Record
+from evaluator.judge.soak import Soak
 from evaluator.judge.structure import tensors
 from evaluator.judge.trials import OUTPUT_SLACK, Ring, Trial, TrialResult, draw, run
 from evaluator.judge.verdict import case_result, fault_of_trials, note_errors
@@ -202,6 +203,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("OTHERS_SECONDS", "EXIT_SECONDS", "DUMP_SECONDS", "CPU_SECONDS"):
         monkeypatch.setattr(diagnosis, name, 0.001)
     monkeypatch.setattr("evaluator.judge.launch.SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("evaluator.judge.soak.LONGEST_SKEW", 0.0)
     yield
 
 
@@ -243,6 +245,26 @@ def test_packets_end_in_a_verdict(trial: Trial, impatient: None, forged: list[Fo
 @MANY
 def test_thousands_of_packets_end_in_a_verdict(trial: Trial, impatient: None, forged: list[Forgery]) -> None:
     assert judge_of_packets(trial, forged).code in Code
+
+
+@PACKETS
+@settings(max_examples=40, **QUIET)
+def test_packets_in_calls_back_to_back_end_in_a_verdict(trial: Trial, impatient: None, forged: list[Forgery]) -> None:
+    """The same where ranks are not waited for together, see judge.soak."""
+    waiting = iter([*[honest(RIGHT_TENSOR)] * (3 * RANKS), *forged])
+    arm = ForgedArm(RANKS, lambda message: next(waiting, honest(RIGHT_TENSOR))(message))
+    sizes = {"source_bytes": 2 * trial.input_bytes, "target_bytes": 2 * trial.output_bytes + OUTPUT_SLACK}
+    try:
+        with Launch(arm, [], **sizes, diagnose=fault_of) as launch:
+            launch.load(["tensor"], 1.0)
+            other = draw(PROBLEM, "public 2", CASE, [])
+            found = Soak(launch, PROBLEM, [trial, other], call_seconds=1.0, limit=1.0).run()
+        assert found.wrong is not None
+        assert reported(trial, found.wrong).code in Code
+    except Fault as fault:
+        assert fault.failure_id
+    finally:
+        arm.stop()
 
 
 def test_the_forger_can_be_honest(trial: Trial, impatient: None) -> None:

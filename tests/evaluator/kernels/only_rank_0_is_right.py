@@ -1,6 +1,6 @@
 # expect: wrong_values
 # row: C45 C53
-# message: Ranks 1, 2, 3 deliver
+# message: Ranks 1, 2, 3 deliver wrong
 # primary: 1
 # runs: nightly
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-# expect: too_slow|runtime_error
+# expect: too_slow|deadlock
 # row: C52
 # call_seconds: 2
 # log: xxxx
