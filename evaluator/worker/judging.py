@@ -142,7 +142,7 @@ class Judge:
                 subject = progress.attempt_id
                 self.progress(progress)
         except (ValidationError, ValueError, RecursionError) as error:
-            raise JudgeFailed(f"a line of output is neither progress nor trace nor report: {error}") from error
+            raise JudgeFailed(f"a line of output is neither progress nor report nor trace: {error}") from error
         if subject != self.job.attempt_id:
             raise JudgeFailed(f"output about attempt {subject} instead of {self.job.attempt_id}")
 
