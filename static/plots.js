@@ -37,7 +37,7 @@
     const entries = traces.length > 1 ? traces.length : 0;
     const base = {
       height: height + (narrow ? 22 * Math.ceil(entries / 2) : 0), width, autosize: false, dragmode: false, hovermode: "closest", separators: ". ",
-      margin: { l: 56, r: 14, t: 14, b: 46, pad: 2 },
+      margin: { l: 56, r: 14, t: 14, b: 56, pad: 2 },
       paper_bgcolor: "--bg", plot_bgcolor: "--bg",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: "--ink" },
       hoverlabel: { bgcolor: "--raised", bordercolor: "--strong-line", font: { color: "--ink", size: 13 }, align: "left" },

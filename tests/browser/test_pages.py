@@ -76,6 +76,9 @@ def addresses(site: Site) -> list[str]:
             for r in ("leaderboard", "models", "problems", "methodology", "about", "cite", "published", "status")
         ),
         *(reverse(r) for r in ("submit", "teams", "team-create", "account_email", "account_change_password")),
+        *(reverse(r) for r in ("analysis", "search", "compare")),
+        f"{reverse('search')}?q=model",
+        f"{reverse('compare')}?run={site.run.public_id}&run=nothinghere1",
         reverse("documents"),
         *(reverse("document", args=[document.name]) for document in docs.documents()),
         reverse("problem", args=[1]),
