@@ -92,10 +92,10 @@ def _fault_of_values(
     numbers = _numbers(worst)
     who = "Every rank" if len(failed) == len(result.checks) else named([check.rank for check in failed]).capitalize()
     several = 1 < len(failed) < len(result.checks)
-    verb = "deliver" if several else "delivers"
+    verb, are = ("deliver", "are") if several else ("delivers", "is")
     if precision:
         message = (
-            f"{who} {'are' if several else 'is'} imprecise{where}: {numbers}. The errors are small and everywhere, as arithmetic in {precision} "
+            f"{who} {are} imprecise{where}: {numbers}. The errors are small and everywhere, as arithmetic in {precision} "
             "gives."
         )
         return Fault(Code.IMPRECISE, message, normalised=f"imprecise {precision}")

@@ -1,5 +1,5 @@
 # expect: runtime_error
-# row: C37 C57
+# row: C57
 # message: exit status 7
 import os
 

@@ -1,7 +1,7 @@
 # expect: correct
 # row: C30
 # timing_seconds: 120
-# decision: slower
+# decision: slower|tie
 # runs: nightly
 import time
 
