@@ -95,8 +95,8 @@ def _fault_of_values(
     verb, are = ("deliver", "are") if several else ("delivers", "is")
     if precision:
         message = (
-            f"{who} {are} imprecise{where}: {numbers}. The errors are small and everywhere, as arithmetic in {precision} "
-            "gives."
+            f"{who} {are} imprecise{where}: {numbers}. The errors are small and everywhere, as arithmetic in "
+            f"{precision} gives."
         )
         return Fault(Code.IMPRECISE, message, normalised=f"imprecise {precision}")
     pattern = ranks[worst.rank].pattern
