@@ -38,7 +38,7 @@ _INCIDENTS = {
     "set worker active": "takes work again",
     "set worker drained": "was drained",
     "set worker quarantined": "was quarantined",
-    "set worker failing": "was quarantined by its canary",
+    "set worker failing": "was quarantined",
     "refuse worker": "was refused",
     "accept worker": "was accepted again",
 }

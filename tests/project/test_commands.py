@@ -45,7 +45,7 @@ def test_a_visitor_who_took_the_name_admin_does_not_become_one() -> None:
 
 def test_the_printed_key_is_that_of_the_worker(target: Target) -> None:
     line = run("register_worker", "gpu-1", "--target", "cpu-gloo")
-    assert line.endswith(f"PKB_WORKER_NAME=gpu-1 PKB_WORKER_KEY={Worker.objects.get(name='gpu-1').key}")
+    assert line.endswith(f"PKB_WORKER_NAME=gpu-1\nPKB_WORKER_KEY={Worker.objects.get(name='gpu-1').key}")
 
 
 def test_a_known_worker_keeps_its_key_unless_a_new_one_is_asked_for(target: Target) -> None:
