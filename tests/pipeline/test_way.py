@@ -9,7 +9,7 @@ import pytest
 
 from evaluator.contract import Progress, Signed
 from evaluator.messaging import RECORD_TASK, RESULTS_QUEUE
-from leaderboard import dispatch, lifecycle
+from leaderboard import dispatch, lifecycle, turns
 from leaderboard.models import Attempt, AuditEvent, EvaluationScore, EvaluationState, Run, Verdict
 from pkbsite.celery import app
 from tests.factories import UserFactory, WorkerFactory
@@ -103,6 +103,15 @@ def test_wake_up_delivered_twice_is_judged_once(site: Site, submit: Submit) -> N
     wait_for_verdicts(site, run)
     wait_for(lambda: "dropped" in site.log("evaluation"), "the second wake-up to be dropped", site)
     assert site.judged() == [str(attempt.pk)]
+
+
+def test_one_file_of_a_team_overtakes_another_teams_long_queue(site: Site, submit: Submit) -> None:
+    """Thirty files are queued before it; only those that are in the broker already, and one more, come first."""
+    submit(*["judge: correct"] * 30)
+    run = submit("judge: code deadlock")
+    site.start("results", "evaluation")
+    verdict = wait_for_verdicts(site, run)["code deadlock"]
+    assert Verdict.objects.filter(created_at__lt=verdict.created_at).count() <= turns.SMALLEST_WINDOW + 1
 
 
 def test_cancelled_run_stops_the_judge(site: Site, submit: Submit) -> None:
