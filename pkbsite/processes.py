@@ -66,7 +66,7 @@ PROCESSES: tuple[Process, ...] = (
         role="web",
         environment=WEB_ENVIRONMENT,
         ready="beat: Starting...",
-        sentence="Sends the reaper its wake-up every 30 seconds.",
+        sentence="Sends housekeeping its wake-ups.",
     ),
     Process(
         name="housekeeping",
@@ -78,7 +78,7 @@ PROCESSES: tuple[Process, ...] = (
         role="web",
         environment=WEB_ENVIRONMENT,
         ready=" ready.",
-        sentence="The reaper: requeues what was lost.",
+        sentence="Requeues what was lost, sends canaries, keeps the workers' users in the broker.",
     ),
     Process(
         name="evaluation",

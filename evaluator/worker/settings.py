@@ -20,7 +20,10 @@ class WorkerSettings(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     redis_url: str = Field(
-        "redis://localhost:6379/0", alias="REDIS_URL", description="The broker, shared by web side and GPU hosts."
+        "redis://localhost:6379/0",
+        alias="REDIS_URL",
+        min_length=1,
+        description="The broker, with this worker's own user and password: `manage.py register_worker` prints it.",
     )
     target: str = Field(
         alias="PKB_TARGET", min_length=1, description="Target that this host evaluates for; must be its own hardware."

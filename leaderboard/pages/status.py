@@ -213,10 +213,10 @@ def _alerts(lines: Iterable[TargetStatus], workers: Iterable[WorkerStatus], wait
     for line in lines:
         waits = f"the oldest for {seconds_text(line.oldest_seconds)}"
         if line.stuck:
-            yield f"{line.target.title}: no worker takes work, and {line.queued:,} files wait, {waits}."
+            yield f"{line.target.title}: no worker takes work, and {_files(line.queued)}, {waits}."
         elif line.late:
             yield (
-                f"{line.target.title}: {line.queued:,} files wait, {waits}; "
+                f"{line.target.title}: {_files(line.queued)}, {waits}; "
                 f"more than {seconds_text(settings.ALERT_SECONDS)} is unusual."
             )
     for status in workers:
@@ -227,6 +227,10 @@ def _alerts(lines: Iterable[TargetStatus], workers: Iterable[WorkerStatus], wait
                 f"Worker {status.worker.name} of {status.worker.target.name} drifts: its reference took "
                 f"{status.drift_text} against its own median. Its canary passes, at {ratio_text(status.last.speedup)}."
             )
+
+
+def _files(number: int) -> str:
+    return "1 file waits" if number == 1 else f"{number:,} files wait"
 
 
 def _incidents(now: datetime) -> list[Incident]:

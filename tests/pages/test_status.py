@@ -75,10 +75,10 @@ def test_files_that_wait_too_long_are_an_alert(now: datetime, settings: Any) -> 
     assert "Nothing unusual." in page()
     Attempt.objects.filter(pk=attempt.pk).update(created_at=now - timedelta(minutes=61))
     shown = page()
-    assert "1 files wait, the oldest for 61 min; more than 60 min is unusual." in shown
+    assert "1 file waits, the oldest for 61 min; more than 60 min is unusual." in shown
     assert "! slow" in shown
     worker.delete()
-    assert "no worker takes work, and 1 files wait" in page()
+    assert "no worker takes work, and 1 file waits" in page()
 
 
 @pytest.mark.parametrize(

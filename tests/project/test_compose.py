@@ -41,6 +41,7 @@ def test_a_gpu_host_gets_no_secret_of_the_site() -> None:
     assert not secrets & set(worker["environment"])
     assert "env_file" not in worker, "an .env file may hold the site's secrets"
     assert "volumes" not in worker
+    assert "PASSWORD" not in str(worker), "it has a user of its own in the broker"
 
 
 def test_a_gpu_host_drops_every_capability_and_opens_what_bubblewrap_needs() -> None:
