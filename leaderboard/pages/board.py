@@ -111,6 +111,14 @@ class Row:
     def run(self) -> Any:
         return self.score.evaluation.run
 
+    @property
+    def at_k(self) -> list[tuple[str, float, float]]:
+        """(k, pass@k, fast_1@k) of a run with several samples, over the whole suite."""
+        faster = self.score.fast_1_at_k
+        return [
+            (k, share, faster[k]) for k, share in sorted(self.score.pass_at_k.items(), key=lambda pair: int(pair[0]))
+        ]
+
 
 @dataclass(frozen=True)
 class Board:
@@ -181,6 +189,7 @@ COLUMN_ORDERS: dict[str, Any] = {
     "date": F("evaluation__run__created_at"),
     "correct_only": F("speedup_correct_only"),
     "utilisation": F("utilisation"),
+    "at_k": F("pass_at_k"),
     "compatible_correct": F("compatible_correct"),
     "compatible_faster": F("compatible_faster"),
     "compatible_speedup": F("compatible_speedup"),
@@ -190,7 +199,14 @@ FIGURE_ORDERS: dict[str, Callable[[Contender], float]] = {
     "fast_1": lambda contender: contender.fast_1,
     "speedup": lambda contender: contender.speedup,
 }
-WHOLE_SUITE_ONLY = {"correct_only", "utilisation", "compatible_correct", "compatible_faster", "compatible_speedup"}
+WHOLE_SUITE_ONLY = {
+    "correct_only",
+    "utilisation",
+    "at_k",
+    "compatible_correct",
+    "compatible_faster",
+    "compatible_speedup",
+}
 SORTS = {"rank", *COLUMN_ORDERS, *FIGURE_ORDERS}
 
 
@@ -282,6 +298,8 @@ def _order(scores: QuerySet[EvaluationScore], ranking: Ranking, selection: Selec
         by_figure = sorted(ranking.ordered, key=FIGURE_ORDERS[column], reverse=descending)
         return [contender.key for contender in by_figure]  # type: ignore[misc]
     values = dict(scores.annotate(by=COLUMN_ORDERS[column]).order_by().values_list("pk", "by"))
+    if column == "at_k":
+        values = {key: curve.get("1") for key, curve in values.items()}  # pass@1, which every curve has
     return _by_value(ranked, values, descending)
 
 

@@ -35,7 +35,7 @@ COLUMNS = (
     ("speedup", "Speedup", True, ""),
     ("correct_only", "Speedup, correct only", True, "more"),
     ("utilisation", "Utilisation", True, "more"),
-    ("at_k", "pass@k", True, "more"),
+    ("at_k", "pass@k / fast_1@k", True, "more"),
     ("compatible_correct", "PKB correct", True, "compatible"),
     ("compatible_faster", "PKB ratio > 1", True, "compatible"),
     ("compatible_speedup", "PKB geomean", True, "compatible"),
