@@ -46,6 +46,7 @@ class RunningSite:
             "PKB_TARGET": "cpu-gloo",
             "PKB_WORKER_NAME": "local",
             "PKB_WORKER_KEY": secrets.token_hex(32),
+            "PKB_CANARY_SECONDS": "0",  # it would take its turn before the files of the test
         }
 
     def start(self) -> None:

@@ -35,7 +35,8 @@ class Run:
         with self.output.open("w") as output:
             self.popen = subprocess.Popen(
                 [str(checkout / "run"), "--port", str(port)],
-                env={**env, "PKB_VENV": sys.prefix, "PYTHON": sys.executable},
+                # Without canaries: one would take its turn before the files of the test.
+                env={**env, "PKB_VENV": sys.prefix, "PYTHON": sys.executable, "PKB_CANARY_SECONDS": "0"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
