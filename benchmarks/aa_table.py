@@ -5,7 +5,7 @@
 Real comparisons are counted as they came out. Resampled ones draw 20 pairs with replacement from all recorded pairs of
 a setting, give the arms' names to either side by chance (in A/A they mean nothing, and a small pool's mean is not
 zero), and replay the rule. They say what the rule does with noise as it really is, but they are not new measurements,
-and tables keep them apart. ``--data`` writes block values of all pairs without the single samples.
+and tables keep them apart. All decisions are those of the present rule on the recorded pairs. ``--data`` writes block values of all pairs without the single samples.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import math
 import random
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from evaluator.contract import Decision
-from evaluator.judge.statistics import LOOKS, incomplete_beta, median, replay, undisturbed
+from evaluator.judge.statistics import LOOKS, Look, incomplete_beta, median, replay, undisturbed
 
 Row = dict[str, Any]
 Pair = tuple[float, float]
@@ -39,7 +39,9 @@ def main() -> None:
         lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
         options.data.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     alike = [row for row in rows if not row["slower"]]
-    print(noise(alike), false_verdicts(alike, options.resamples), effects(rows), drift(alike), sep="\n")
+    print(
+        noise(alike), false_verdicts(alike, options.resamples), effects(rows, options.resamples), drift(alike), sep="\n"
+    )
 
 
 def compact(row: Row) -> Row:
@@ -52,6 +54,8 @@ def compact(row: Row) -> Row:
             [round(rule(pair[arm]), 1) for rule in (undisturbed, median) for arm in ("reference", "candidate")]
             for pair in row.get(name, [])
         ]
+    if row["decision"] != "none":
+        kept["decision"] = str(replay([r for r, _ in pairs_of(kept)], [m for _, m in pairs_of(kept)])[0])
     return kept
 
 
@@ -104,16 +108,24 @@ def false_verdicts(rows: Sequence[Row], resamples: int) -> str:
     lines = ["| | comparisons | faster | slower | tie | undecided | rate of false `faster`, 95 % limits |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
     lines.append(_counted("measured", Counter(row["decision"] for row in rows)))
-    chance, resampled = random.Random(20261201), Counter[str]()
+    resampled = Counter(
+        replay([r for r, _ in drawn], [m for _, m in drawn])[0] for _, drawn in redrawn(rows, resamples)
+    )
+    lines.append(_counted("resampled from their pairs", resampled))
+    return "\n".join([*lines, "", between(rows), ""])
+
+
+def redrawn(rows: Sequence[Row], resamples: int) -> Iterator[tuple[list[Pair], list[Pair]]]:
+    """Two resampled comparisons of one setting at a time, 20 pairs each; settings with fewer pairs are left out."""
+    chance = random.Random(20261201)
     for group in by_setting(rows).values():
         pool = [pair for row in group for pair in pairs_of(row)]
         for _ in range(resamples if len(pool) >= LOOKS[-1] else 0):
-            drawn = [
-                (sign * r, sign * m) for r, m in chance.choices(pool, k=LOOKS[-1]) for sign in chance.choices((1, -1))
-            ]
-            resampled[replay([r for r, _ in drawn], [m for _, m in drawn])[0]] += 1
-    lines.append(_counted("resampled from their pairs", resampled))
-    return "\n".join([*lines, "", between(rows), ""])
+            first, second = (
+                [(sign * r, sign * m) for r, m in chance.choices(pool, k=LOOKS[-1]) for sign in chance.choices((1, -1))]
+                for _ in range(2)
+            )
+            yield first, second
 
 
 def _counted(name: str, counts: Counter[str]) -> str:
@@ -151,8 +163,12 @@ def between(rows: Sequence[Row]) -> str:
     )
 
 
-def effects(rows: Sequence[Row]) -> str:
-    """How often a known effect of the smallest detectable size was decided rightly."""
+def effects(rows: Sequence[Row], resamples: int) -> str:
+    """How often a known effect of the smallest detectable size was decided rightly.
+
+    Resampled: what one comparison's pairs up to its last look report as the smallest detectable effect is added to the
+    log-ratios of another.
+    """
     lines = ["| known effect | comparisons | right | tie | wrong | undecided | rate of right decisions, 95 % limits |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
     for arm, right in (("reference", Decision.FASTER), ("candidate", Decision.SLOWER)):
@@ -168,6 +184,19 @@ def effects(rows: Sequence[Row]) -> str:
         lines.append(
             f"| {arm} slowed by {by} | {len(group)} | {counts[right]} | {counts['tie']} "
             f"| {wrong} | {counts['none']} | {counts[right] / decided:.0%} ({low:.0%} to {high:.0%}) |"
+        )
+    resampled = Counter[str]()
+    for first, second in redrawn([row for row in rows if not row["slower"]], resamples):
+        _, looked_at = replay([r for r, _ in first], [m for _, m in first])
+        look = Look.at([r for r, _ in first][:looked_at])
+        effect = math.log(look.smallest_detectable(LOOKS[-1]))
+        resampled[replay([r + effect for r, _ in second], [m + effect for _, m in second])[0]] += 1
+    total = sum(resampled.values())
+    if total:
+        low, high = limits(resampled["faster"], total)
+        lines.append(
+            f"| resampled: effect added to A/A pairs | {total} | {resampled['faster']} | {resampled['tie']} "
+            f"| {resampled['slower']} | 0 | {resampled['faster'] / total:.0%} ({low:.0%} to {high:.0%}) |"
         )
     return "\n".join([*lines, ""])
 

@@ -326,7 +326,7 @@ class Throughput(ContractModel):
 
 
 class Timing(ContractModel):
-    """The paired comparison. ``decision_interval`` is at 99.5 % per look, ``interval`` of the report at 95 %."""
+    """The paired comparison. ``decision_interval`` is at 99.75 % per look, ``interval`` of the report at 95 %."""
 
     baseline: Name = Field(default="eager", description="what the headline is against: eager, compile or symm_mem")
     eager_over_baseline: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(

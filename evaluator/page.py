@@ -72,7 +72,7 @@ def _timing(report: Report) -> list[str]:
         "",
         "Timing",
         f"  {report.decision}: {speedup.estimate:.3f} (95 %: {speedup.low:.3f} to {speedup.high:.3f}; "
-        f"decision at 99.5 %: {decision.low:.3f} to {decision.high:.3f})",
+        f"decision at 99.75 %: {decision.low:.3f} to {decision.high:.3f})",
         f"  reference {timing.reference_seconds * 1e3:.3f} ms, submission {timing.candidate_seconds * 1e3:.3f} ms",
         f"  {len(timing.pairs)} pairs with {timing.calls_per_block} calls, {timing.looks} looks, "
         f"smallest speedup it could have found: {timing.smallest_detectable:.3f}",

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from evaluator.contract import Decision
 from evaluator.judge.statistics import (
     BLOCK_RULES,
+    LOOK_CONFIDENCE,
     LOOKS,
+    SHOWN_CONFIDENCE,
     Look,
     incomplete_beta,
     median,
@@ -103,7 +105,7 @@ def test_faster_and_slower_mirror_each_other(ratios: list[float]) -> None:
 @given(RATIOS)
 def test_shown_interval_lies_within_the_decision_interval(ratios: list[float]) -> None:
     look = Look.at(ratios)
-    wide, narrow = look.interval(0.995), look.interval(0.95)
+    wide, narrow = look.interval(LOOK_CONFIDENCE), look.interval(SHOWN_CONFIDENCE)
     assert wide.low <= narrow.low <= narrow.estimate <= narrow.high <= wide.high
 
 
@@ -124,7 +126,7 @@ def decide(ratios: list[float]) -> tuple[Decision, int]:
     return replay(ratios, ratios)
 
 
-@pytest.mark.parametrize("deviation", [0.01, 0.03, 0.1])
+@pytest.mark.parametrize("deviation", [0.01, 0.1, 0.4])
 def test_an_unchanged_program_is_hardly_ever_called_faster(deviation: float) -> None:
     """Designed for at most 0.3 %; of 20 000 runs that is 60, and more than 85 would be three deviations above it."""
     random_source = random.Random(20261201)
