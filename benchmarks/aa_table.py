@@ -2,10 +2,10 @@
 
     python -m benchmarks.aa_table FILE [--data docs/data/aa_cpu_gloo.json] [--resamples 2000]
 
-Real comparisons are counted as they came out. Resampled ones draw 20 pairs with replacement from all recorded pairs of
-a setting, give the arms' names to either side by chance (in A/A they mean nothing, and a small pool's mean is not
-zero), and replay the rule. They say what the rule does with noise as it really is, but they are not new measurements,
-and tables keep them apart. All decisions are those of the present rule on the recorded pairs. ``--data`` writes block values of all pairs without the single samples.
+All decisions are those of the present rule on the recorded pairs. Resampled comparisons draw 20 pairs with replacement
+from all recorded pairs of a setting, give the arms' names to either side by chance (in A/A they mean nothing, and a
+small pool's mean is not zero), and replay the rule. They say what the rule does with noise as it really is, but they are
+not new measurements, and tables keep them apart. ``--data`` writes block values of all pairs without single samples.
 """
 
 from __future__ import annotations
