@@ -1,6 +1,6 @@
 """Writes the examples in docs/feedback.md anew: parts of real reports on files of the judge's tests.
 
-    python -m scripts.feedback_examples
+python -m scripts.feedback_examples
 """
 
 from __future__ import annotations
