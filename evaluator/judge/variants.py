@@ -6,6 +6,8 @@ What a changed trial must give is the oracle of its inputs, so it is checked lik
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,8 @@ EDITS = (4.0, 32.0, 256.0)
 EDIT_MARGIN = 3.0
 """How many times the allowed error the oracle must move by, or the edit would show nothing."""
 EDIT_TRIES = 4
+EDIT_SECONDS = 30.0
+"""After this long no further edit is put to the oracle: large shapes take it seconds each."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,46 @@ def _changed(problem: Problem, base: Trial, partitions: list[Partition], argumen
     return Trial("changed", base.case, arguments, encoded, problem.oracle(base.case, arguments), base.replaced)
 
 
-def _free_to_change(problem: Problem, name: str, value: Any) -> bool:
-    """True for dense tensors of real numbers that belong to one rank alone; masks of ones and zeros are none."""
+@dataclass(frozen=True)
+class _Place:
+    """A tensor among the arguments of a rank: an argument itself, or an entry of a list or tuple."""
+
+    name: str
+    entry: int | None
+    tensor: torch.Tensor
+
+    def put(self, arguments: Args, tensor: torch.Tensor) -> None:
+        """Puts another tensor there; the list that holds it is made anew."""
+        if self.entry is None:
+            arguments[self.name] = tensor
+        else:
+            old = arguments[self.name]
+            arguments[self.name] = type(old)([*old[: self.entry], tensor, *old[self.entry + 1 :]])
+
+    def same_place(self, arguments: Args) -> torch.Tensor | None:
+        """The tensor of the same shape there in other arguments; None if there is none."""
+        value = arguments[self.name]
+        if self.entry is not None:
+            value = value[self.entry] if self.entry < len(value) else None
+        fits = isinstance(value, torch.Tensor) and value.shape == self.tensor.shape
+        return value if fits else None
+
+
+def _places(problem: Problem, arguments: Args) -> Iterator[_Place]:
+    """Every tensor of a rank that may be changed."""
+    for name, value in arguments.items():
+        if name in problem.replicated:
+            continue
+        if _are_numbers(value):
+            yield _Place(name, None, value)
+        elif type(value) in (list, tuple):
+            yield from (_Place(name, index, item) for index, item in enumerate(value) if _are_numbers(item))
+
+
+def _are_numbers(value: Any) -> bool:
+    """True for dense tensors of real numbers; masks of ones and zeros are none."""
     return (
-        name not in problem.replicated
-        and isinstance(value, torch.Tensor)
+        isinstance(value, torch.Tensor)
         and value.layout is torch.strided
         and value.is_floating_point()
         and value.element_size() > 1  # float8 knows no arithmetic
@@ -67,39 +106,33 @@ def _one_rank(
     problem: Problem, base: Trial, other: Trial, partitions: list[Partition], chance: random.Random
 ) -> Variant | None:
     rank = chance.randrange(len(base.arguments))
-    mine, theirs = base.arguments[rank], other.arguments[rank]
-    new = {
-        name: theirs[name]
-        for name, value in mine.items()
-        if _free_to_change(problem, name, value) and value.shape == theirs[name].shape
-    }
-    if not new:
+    changed = dict(base.arguments[rank])
+    for place in _places(problem, base.arguments[rank]):
+        new = place.same_place(other.arguments[rank])
+        if new is not None:
+            place.put(changed, new)
+    if all(changed[name] is value for name, value in base.arguments[rank].items()):
         return None
-    arguments = [*base.arguments[:rank], mine | new, *base.arguments[rank + 1 :]]
+    arguments = [*base.arguments[:rank], changed, *base.arguments[rank + 1 :]]
     trial = _changed(problem, base, partitions, arguments)
     return Variant("one rank", f"the inputs of rank {rank} had changed and nothing else", trial)
 
 
 def _one_element(problem: Problem, base: Trial, partitions: list[Partition], chance: random.Random) -> Variant | None:
     """An edit that the result must show; None if none of some tries is seen in it."""
-    places = [
-        (rank, name)
-        for rank, arguments in enumerate(base.arguments)
-        for name, value in arguments.items()
-        if _free_to_change(problem, name, value)
-    ]
-    for rank, name in chance.sample(places, min(EDIT_TRIES, len(places))):
-        value = base.arguments[rank][name]
-        index = chance.randrange(value.numel())
+    places = [(rank, place) for rank, own in enumerate(base.arguments) for place in _places(problem, own)]
+    deadline = time.monotonic() + EDIT_SECONDS
+    for rank, place in chance.sample(places, min(EDIT_TRIES, len(places))):
+        index = chance.randrange(place.tensor.numel())
         for size in EDITS:
-            edited = _with_element(value, index, size * chance.choice((-1.0, 1.0)))
-            arguments = [dict(a) for a in base.arguments]
-            arguments[rank][name] = edited
+            if time.monotonic() > deadline:
+                return None
+            arguments = [dict(own) for own in base.arguments]
+            place.put(arguments[rank], _with_element(place.tensor, index, size * chance.choice((-1.0, 1.0))))
             trial = _changed(problem, base, partitions, arguments)
             if _shows(problem, base, trial):
-                return Variant(
-                    "one element", f"one element of {name} on rank {rank} had changed and nothing else", trial
-                )
+                words = f"one element of {place.name} on rank {rank} had changed and nothing else"
+                return Variant("one element", words, trial)
     return None
 
 
