@@ -8,7 +8,17 @@ from typing import Any
 
 from evaluator.contract import Code, PhaseStatus, RankProfile, RankResult, Report
 from leaderboard.access import is_inside, is_member, may_see_source
-from leaderboard.models import Artifact, ArtifactKind, Attempt, Evaluation, Review, Submission, Track, Verdict
+from leaderboard.models import (
+    Artifact,
+    ArtifactKind,
+    Attempt,
+    AttemptState,
+    Evaluation,
+    Review,
+    Submission,
+    Track,
+    Verdict,
+)
 from leaderboard.pages import outcome
 from leaderboard.pages.differences import Difference, between
 from leaderboard.pages.outcome import PHASE_TEXTS, State
@@ -68,6 +78,11 @@ class SubmissionPage:
     @property
     def live(self) -> bool:
         return not self.state.final
+
+    @property
+    def waits_because(self) -> str:
+        """Why the file waits although a worker was there: its host could not serve it. "" if that is not so."""
+        return next((a.note for a in self.attempts if a.state == AttemptState.QUEUED and a.wait_until), "")
 
     @property
     def phases(self) -> list[PhaseCell]:

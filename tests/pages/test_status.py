@@ -15,7 +15,8 @@ from django.utils import timezone
 from leaderboard import broker, workers
 from leaderboard.models import Attempt, AttemptState, Canary, Worker, WorkerState
 from leaderboard.pages import status as reading
-from tests.factories import AttemptFactory, TargetFactory, UserFactory, WorkerFactory
+from tests.factories import AttemptFactory, EvaluationFactory, TargetFactory, UserFactory, WorkerFactory
+from tests.pages.site import Site
 
 pytestmark = pytest.mark.django_db
 
@@ -175,6 +176,14 @@ def test_the_page_asks_the_same_number_of_queries_however_much_there_is(now: dat
     attempts = [sql for sql in many if 'FROM "leaderboard_attempt"' in sql]
     assert len(attempts) == 2  # what is not over, and what ended within a day: both by an index
     assert all("state" in sql or "finished_at" in sql for sql in attempts)
+
+
+def test_a_file_that_no_host_can_serve_yet_says_why_it_waits(site: Site, now: datetime) -> None:
+    evaluation = EvaluationFactory(run=site.run, suite=site.suite, target__name="other")
+    reason = "Host a has version 0123 of problem 1, the file is to be judged by version 4567."
+    AttemptFactory(evaluation=evaluation, submission=site.submission, note=reason, wait_until=now)
+    address = reverse("submission", args=[site.submission.public_id])
+    assert reason in Client().get(address, {"on": evaluation.public_id}).content.decode()
 
 
 # In the admin
