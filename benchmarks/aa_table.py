@@ -4,8 +4,8 @@
 
 All decisions are those of the present rule on the recorded pairs. Resampled comparisons draw 20 pairs with replacement
 from all recorded pairs of a setting, give the arms' names to either side by chance (in A/A they mean nothing, and a
-small pool's mean is not zero), and replay the rule. They say what the rule does with noise as it really is, but they are
-not new measurements, and tables keep them apart. ``--data`` writes block values of all pairs without single samples.
+small pool's mean is not zero), and replay the rule. They say what the rule does with noise as it really is, but they
+are not new measurements, and tables keep them apart. ``--data`` writes block values of all pairs without the samples.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def compact(row: Row) -> Row:
             for pair in row.get(name, [])
         ]
     if row["decision"] != "none":
-        kept["decision"] = str(replay([r for r, _ in pairs_of(kept)], [m for _, m in pairs_of(kept)])[0])
+        ratios, medians = zip(*pairs_of(kept), strict=True)
+        kept["decision"] = str(replay(ratios, medians)[0])
+        kept["smallest_detectable"] = round(Look.at(ratios).smallest_detectable(LOOKS[-1]), 4)
     return kept
 
 
