@@ -20,7 +20,8 @@ from problems.models import Suite
 def analysis(request: HttpRequest, *, version: str | None) -> HttpResponse:
     """Of the target ``?target=``, else of the one that the leaderboard begins with."""
     asked = request.GET.get("target", "")
-    target: Target | None = Target.objects.filter(name=asked).first() if asked else board.default_target()
+    targets = list(Target.objects.all())
+    target = next((t for t in targets if t.name == asked), None) if asked else board.default_target()
     suite = Suite.objects.current()
     page = None
     if target and suite:
@@ -31,7 +32,7 @@ def analysis(request: HttpRequest, *, version: str | None) -> HttpResponse:
         "target": target,
         "asked": asked,
         "suite": suite,
-        "targets": Target.objects.open(),
+        "targets": [t for t in targets if t.is_open or t == target],
         "page": page,
         "leading": LEADING,
     }

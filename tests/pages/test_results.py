@@ -135,6 +135,7 @@ def test_an_analysis_of_nothing_says_what_to_do(site: Site) -> None:
         name="empty", title="Empty", device="cuda", world_size=2, precision="bf16", queue="eval.empty"
     )
     assert "No run is ranked here yet" in show(reverse("analysis") + "?target=empty")
+    assert "There is no target called “a\x00b”" in show(reverse("analysis") + "?target=a%00b")
     assert "There is no target called “other”" in show(reverse("analysis") + "?target=other")
 
 
