@@ -233,7 +233,7 @@ def test_correct_verdict_that_does_not_count_is_in_no_figure(suite: Any, standin
     Verdict.objects.filter(pk=Verdict.objects.first().pk).update(standing=standing)
     score = scores.materialise(evaluation)
     assert (score.correct, score.faster, score.compatible_correct) == (1, 1, 0)
-    assert len(score.solved) == 1
+    assert score.solved.bit_count() == 1
 
 
 @pytest.mark.parametrize("state", [AttemptState.QUEUED, AttemptState.LEASED])
@@ -345,5 +345,4 @@ def test_recording_asks_the_same_number_of_queries_for_1_and_for_100_submissions
         with CaptureQueriesContext(connection) as queries:
             lifecycle.record_report(report_for(attempts[0]), worker)
         counts.append(len(queries))
-    assert counts[0] <= 40
-    assert abs(counts[1] - counts[0]) <= 1  # the single one also completes its evaluation
+    assert counts[1] <= counts[0] <= 40  # the single one also completes its evaluation
