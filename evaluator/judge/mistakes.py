@@ -6,6 +6,7 @@ constant factor), and what the oracle says for changed inputs (a share missing o
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -23,6 +24,10 @@ ORACLE_SECONDS = 10.0
 """After this long no further hypothesis is put to the oracle: large shapes take it seconds each."""
 MIXED_SHARE = 0.5
 """Share of the wrong elements that data of another call must explain; a race may spoil the rest otherwise."""
+
+
+MOST_RANKS_MIXED = 4
+"""Up to so many ranks every mixture of two calls is tried; beyond, one rank's data or all but one's."""
 
 
 def explain(problem: Problem, trial: Trial, checks: Sequence[RankCheck]) -> dict[int, str]:
@@ -172,25 +177,74 @@ def missing_share(problem: Problem, case: Case, arguments: list[Args], checks: S
 
 
 def mixed_calls(problem: Problem, wrong: TrialResult, before: Trial | None, after: Trial | None) -> str:
-    """Whose data of a neighbouring call explain the wrong elements of a call; "" if none do."""
+    """Whose data of a neighbouring call explain the wrong elements of a call; "" if none do.
+
+    Every element may have seen another mixture: ranks overwrite their parts one after the other.
+    """
     trial = wrong.trial
     failed = [check for check in wrong.checks if check.refused and not check.structure]
     deadline = time.monotonic() + ORACLE_SECONDS
     for neighbour, when, what in (
-        (after, "the next call", "overwrites what its peers still read"),
-        (before, "the call before", "is read before it has written this call's"),
+        (after, "the next call", "overwritten before all peers have read it"),
+        (before, "the call before", "read before it has been written for this call"),
     ):
         if neighbour is None or neighbour.case.sizes != trial.case.sizes:
             continue
-        for rank in range(len(trial.arguments)):
-            arguments = [*trial.arguments]
-            arguments[rank] = _floats_of(trial.arguments[rank], neighbour.arguments[rank])
-            expected = _oracle(problem, trial.case, arguments)
-            if expected and all(_explains(problem, trial.case, check, expected[check.rank]) for check in failed):
-                return f"rank {rank}'s data there is that of {when}, so rank {rank} {what}"
+        explained = [_Explained(check) for check in failed]
+        best: tuple[int, ...] = ()
+        most = 0
+        for ranks in _groups(len(trial.arguments)):
+            mixed = [
+                _floats_of(own, neighbour.arguments[rank]) if rank in ranks else own
+                for rank, own in enumerate(trial.arguments)
+            ]
+            expected = _oracle(problem, trial.case, mixed)
+            found = sum(part.by(problem, trial.case, expected[part.rank]) for part in explained) if expected else 0
+            best, most = (ranks, found) if found > most else (best, most)
             if time.monotonic() > deadline:
-                return ""
+                break
+        if explained and all(part.share > MIXED_SHARE for part in explained):
+            who = f"rank {best[0]}'s data" if len(best) == 1 else f"data of ranks {', '.join(map(str, best))}"
+            return f"{who} in it is that of {when}: it was {what}"
     return ""
+
+
+def _groups(world_size: int) -> Iterator[tuple[int, ...]]:
+    """Whose data may be another call's: one rank, several, and not all (that is another call's result)."""
+    sizes = range(1, world_size) if world_size <= MOST_RANKS_MIXED else (1, world_size - 1)
+    for size in sizes:
+        yield from itertools.combinations(range(world_size), size)
+
+
+class _Explained:
+    """The wrong elements of a rank, and which of them some hypothesis gives."""
+
+    def __init__(self, check: RankCheck) -> None:
+        self.rank = check.rank
+        self.check = check
+        self.found: dict[str, torch.Tensor] = {}
+
+    def by(self, problem: Problem, case: Case, expected: Expected) -> int:
+        """How many wrong elements the hypothesis gives; they count as explained from now on."""
+        wanted = dict(_by_path(expected.output))
+        count = 0
+        for pair, value, comparison in self.check.refused:
+            leaf = wanted.get(pair.path)
+            if leaf is None or comparison.bad is None or leaf.value.shape != value.shape:
+                continue
+            rule = Close() if leaf.value.is_floating_point() else leaf.rule
+            other = compare(replace(leaf, rule=rule), value, problem.tolerance(case.dtype)).bad
+            if other is not None:
+                right = comparison.bad & ~other
+                self.found[pair.path] = self.found.get(pair.path, right) | right
+                count += int(right.sum())
+        return count
+
+    @property
+    def share(self) -> float:
+        """Share of the wrong elements that are explained."""
+        wrong = sum(int(c.bad.sum()) for _, _, c in self.check.refused if c.bad is not None)
+        return sum(int(mask.sum()) for mask in self.found.values()) / wrong if wrong else 0.0
 
 
 def _floats_of(mine: Args, other: Args) -> Args:
@@ -201,23 +255,6 @@ def _floats_of(mine: Args, other: Args) -> Args:
         else value
         for name, value in mine.items()
     }
-
-
-def _explains(problem: Problem, case: Case, check: RankCheck, expected: Expected) -> bool:
-    """True if most wrong elements of the rank are what the hypothesis gives."""
-    wanted = dict(_by_path(expected.output))
-    wrong = explained = 0
-    for pair, value, comparison in check.refused:
-        leaf = wanted.get(pair.path)
-        if leaf is None or comparison.bad is None or leaf.value.shape != value.shape:
-            return False
-        rule = Close(rms=None) if leaf.value.is_floating_point() else leaf.rule
-        other = compare(replace(leaf, rule=rule), value, problem.tolerance(case.dtype)).bad
-        if other is None:
-            return False
-        wrong += int(comparison.bad.sum())
-        explained += int((comparison.bad & ~other).sum())
-    return wrong > 0 and explained > MIXED_SHARE * wrong
 
 
 def _oracle(problem: Problem, case: Case, arguments: list[Args]) -> list[Expected] | None:

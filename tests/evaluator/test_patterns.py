@@ -180,7 +180,7 @@ def test_outputs_that_went_to_the_wrong_rank_are_recognised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("early", "words"), [(True, "overwrites what its peers still read"), (False, "is read before")]
+    ("early", "words"), [(True, "the next call: it was overwritten"), (False, "the call before: it was read before")]
 )
 def test_data_of_a_neighbouring_call_is_recognised(problem: Problem, trial: Trial, early: bool, words: str) -> None:
     """Half of the rows were summed with rank 2's part of another call."""
@@ -195,6 +195,18 @@ def test_data_of_a_neighbouring_call_is_recognised(problem: Problem, trial: Tria
     assert "rank 2's data" in found
     assert words in found
     assert mixed_calls(problem, result, trial, trial) == ""
+
+
+def test_data_of_a_neighbouring_call_is_recognised_in_any_mixture(problem: Problem, trial: Trial) -> None:
+    """Ranks overwrote their parts one after the other, while this one was adding rows."""
+    other = draw(problem, "public 2", trial.case, [])
+    parts, later = products(trial), products(other)
+    total = torch.stack(parts).sum(0)
+    for count, rows in enumerate(torch.arange(len(total)).chunk(4)):
+        for rank in range(count):  # nobody in the first rows, then rank 0, ranks 0 and 1, ranks 0 to 2
+            total[rows] += (later[rank] - parts[rank])[rows]
+    result = TrialResult(trial, delivered(problem, trial, [total] * RANKS))
+    assert "in it is that of the next call: it was overwritten" in mixed_calls(problem, result, None, other)
 
 
 def test_other_mistakes_are_not_taken_for_a_missing_share(problem: Problem, trial: Trial) -> None:
