@@ -48,6 +48,7 @@ class Small:
             "VISIBILITY": str(visibility),
             "OVERRIDE": json.dumps(override),
             "NOTES": str(self.notes),
+            "C_FORCE_ROOT": "1",  # else Celery refuses to read pickles as root, which is what one test is about
         }
         command = [sys.executable, "-m", "celery", "--app", "tests.pipeline.small_app", "worker", "--queues", queue]
         command += ["--pool", pool, "--concurrency", "1", "--hostname", f"w{number}@here", "--loglevel", "INFO"]
