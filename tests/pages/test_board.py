@@ -23,7 +23,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from PIL import Image
 
-from leaderboard import scores, versions
+from leaderboard import pictures, scores, versions
 from leaderboard.models import Evaluation, RankedModel, Verdict
 from problems.models import Suite
 from tests.factories import (
@@ -334,6 +334,8 @@ def test_the_picture_is_drawn_from_the_rows_and_kept(rich: Suite) -> None:
     first = Client().get(address)
     image = Image.open(io.BytesIO(first.content))
     assert (image.format, image.size) == ("PNG", (1200, 630))
+    for letter in "×éЖΩ":  # the font has what names and figures are written in
+        assert pictures._font(20).getmask(letter).getbbox() != pictures._font(20).getmask("\uffff").getbbox(), letter
     with CaptureQueriesContext(connection) as again:
         assert Client().get(address).content == first.content
     assert len(again) <= 3
