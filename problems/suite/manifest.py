@@ -60,6 +60,7 @@ def describe(problem: Problem) -> dict[str, Any]:
         "outputs": example["outputs"],
         "example": example["case"],
         "may_mutate": list(problem.may_mutate),
+        "replaces": list(problem.replaces),
         "may_alias": list(problem.may_alias),
         "communication": problem.communication,
         "hazards": list(problem.hazards),

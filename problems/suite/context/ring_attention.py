@@ -141,7 +141,7 @@ PROBLEM = Problem(
     ),
     tolerances={
         torch.float32: Tolerance(units=2e-5, relative=2e-5),
-        torch.bfloat16: Tolerance(units=2.4e-2, relative=2.4e-2),
+        torch.bfloat16: Tolerance(units=1.7e-2, relative=1.7e-2),
         torch.float16: Tolerance(units=3e-3, relative=3e-3),
     },
 )

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from problems.suite.base import Args, Case, Expected, Group, Leaf, Problem, RankCost, Rng, Tolerance, wide
+from problems.suite.base import Args, Case, Expected, Group, Leaf, Problem, RankCost, Rng, calibrated, wide
 from problems.suite.costs import dtype_name, element_size
 from problems.suite.families.ring_attention import (
     HIDDEN_PROPERTY,
@@ -205,9 +205,9 @@ PROBLEM = Problem(
         "A stage waits for the one before; there are no micro-batches.",
         "Group indices are not global ranks. At W = 2 the ring has one rank; at the public shape latency dominates.",
     ),
-    tolerances={
-        torch.float32: Tolerance(units=5e-5, relative=2e-5),
-        torch.bfloat16: Tolerance(units=8e-2, relative=8e-3),
-        torch.float16: Tolerance(units=1e-2, relative=1e-3),
+    tolerances=calibrated(bf16=1.78e-2, fp16=3e-3),
+    waivers={
+        "narrow_outputs/bf16": "Eight pipeline stages that each round to bf16 come within 1/3 of the tolerance; right "
+        "outputs sent in fp8 miss it by 1.44, where 1.5 is asked of half cheats."
     },
 )

@@ -104,6 +104,8 @@ PROBLEM = Problem(
         "One all-reduce of 2 H elements is enough; it is bound by latency.",
         "bf16 sums rounded on every rank lose precision; fp32 accumulation is welcome.",
     ),
+    # Most gradients of that scale are subnormal in fp16.
+    skip_draw=lambda case: case.draw == "small" and case.dtype == torch.float16,
     permutable=True,
-    tolerances=calibrated(bf16=1.25e-2, fp16=1.5e-3),
+    tolerances=calibrated(bf16=1.34e-2, fp16=2e-3),
 )

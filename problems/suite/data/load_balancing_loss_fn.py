@@ -155,7 +155,11 @@ def hidden_sizes(public: Mapping[str, int], secret: torch.Generator) -> dict[str
 
 
 TOLERANCES = calibrated(bf16=1.7e-3, fp16=2.5e-4, fp32=1e-6)
-_SCALAR = "The output is one fp32 number, and TF32 rounds it by less than bf16 probabilities are rounded."
+_SCALAR = "The output is one fp32 number, and TF32 rounds it by less than 16-bit probabilities are rounded."
+_ONE_OF_EIGHT = (
+    "The output is a mean over eight ranks: an eighth of the rows of one rank is a 64th of it, and a rank whose loss is near "
+    "the 2.0 of lost logits hardly moves it; rounding of 16-bit probabilities needs the room."
+)
 
 PROBLEM = Problem(
     id=24,
@@ -200,5 +204,8 @@ PROBLEM = Problem(
         "One number travels: latency is everything.",
     ),
     tolerances=TOLERANCES,
-    waivers={"narrow_outputs/bf16": _SCALAR},
+    waivers={
+        **dict.fromkeys(("narrow_outputs/bf16", "narrow_outputs/fp16"), _SCALAR),
+        **dict.fromkeys(("missing_chunk/bf16/8", "missing_chunk/fp16/8", "missing_rank/bf16/8"), _ONE_OF_EIGHT),
+    },
 )

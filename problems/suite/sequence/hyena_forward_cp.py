@@ -18,7 +18,7 @@ from typing import Optional
 import torch
 import torch.distributed as dist
 
-from problems.suite.base import Args, Case, Expected, Leaf, Problem, RankCost, Rng, Tolerance, wide
+from problems.suite.base import Args, Case, Expected, Leaf, Problem, RankCost, Rng, calibrated, wide
 from problems.suite.costs import element_size
 from problems.suite.draws import scaled_normal
 from problems.suite.groups import by_group, even_and_odd, lacks_subgroups
@@ -238,9 +238,5 @@ PROBLEM = Problem(
         "Taps beyond the sequence must not wrap around in a transform of length 2 T.",
         "Zigzag order is undone for the convolution and restored in the result.",
     ),
-    tolerances={
-        torch.float32: Tolerance(units=5e-5, relative=2e-5),
-        torch.bfloat16: Tolerance(units=8e-2, relative=1.6e-2),
-        torch.float16: Tolerance(units=1e-2, relative=2e-3),
-    },
+    tolerances=calibrated(bf16=1.42e-2, fp16=2.5e-3),
 )

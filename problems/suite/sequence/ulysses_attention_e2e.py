@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from problems.suite.base import Args, Case, Expected, Leaf, Problem, RankCost, Rng, Tolerance, wide
+from problems.suite.base import Args, Case, Expected, Leaf, Problem, RankCost, Rng, calibrated, wide
 from problems.suite.costs import dtype_name, element_size
 from problems.suite.families.ulysses import scatter_and_gather
 from problems.suite.shapes import jitter
@@ -157,9 +157,5 @@ PROBLEM = Problem(
         "one element and q and k do not matter.",
         "Weights differ from rank to rank.",
     ),
-    tolerances={
-        torch.float32: Tolerance(units=5e-5, relative=2e-5),
-        torch.bfloat16: Tolerance(units=7e-2, relative=8e-3),
-        torch.float16: Tolerance(units=8e-3, relative=1e-3),
-    },
+    tolerances=calibrated(bf16=1.4e-2, fp16=2.5e-3),
 )

@@ -24,6 +24,7 @@ from problems.suite.base import Problem
 from problems.suite.families.adam import adam
 from problems.suite.families.mlp_training import (
     DRAWS,
+    ONE_64TH,
     TOLERANCES,
     divisibility,
     flat_gradients,
@@ -97,7 +98,7 @@ PROBLEM = Problem(
     cost=cost,
     gpu_sizes={"M": 1024, "N": 1024},
     cpu_sizes={"M": 512, "N": 256},
-    check_sizes={"M": 256, "N": 40},
+    check_sizes={"M": 320, "N": 40},
     hidden_sizes=hidden_sizes,
     hidden_property="M is odd and h is not a power of two; shard boundaries lie inside W1 and W2",
     draws=DRAWS,
@@ -114,4 +115,5 @@ PROBLEM = Problem(
         "In fp16 an eps of 1e-8 is zero.",
     ),
     tolerances=TOLERANCES,
+    waivers={"missing_chunk/bf16/8": ONE_64TH},
 )

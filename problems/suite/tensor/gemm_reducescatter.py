@@ -123,5 +123,5 @@ PROBLEM = Problem(
         "bf16 partial products rounded before the sum lose precision; fp32 accumulation is welcome.",
         "Exchanging operands instead of products sends less at the public shape and sums over all of K at once.",
     ),
-    tolerances=calibrated(bf16=1.2e-2, fp16=1.5e-3),
+    tolerances=calibrated(bf16=1.2e-2, fp16=2e-3),
 )

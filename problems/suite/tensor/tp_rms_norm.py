@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 
-from problems.suite.base import Args, Case, Expected, Leaf, Problem, RankCost, Rng, wide
+from problems.suite.base import Args, Case, Close, Expected, Leaf, Problem, RankCost, Rng, calibrated, wide
 from problems.suite.costs import all_reduce_cost, element_size
 from problems.suite.shapes import jitter
 
@@ -58,7 +58,11 @@ def oracle(case: Case, args: list[Args]) -> list[Expected]:
     hidden = torch.cat([wide(a["local_hidden_states"]) for a in args], dim=1)
     scale = (hidden.square().mean(dim=1, keepdim=True) + args[0]["variance_epsilon"]).sqrt()
     normalised = (hidden / scale).chunk(len(args), dim=1)
-    return [Expected(Leaf(own * wide(a["local_weight"]), case.dtype)) for own, a in zip(normalised, args, strict=True)]
+    # Row by row: where the own share of a row is large, it hides what the other ranks add to its variance.
+    leaves = (
+        Leaf(own * wide(a["local_weight"]), case.dtype, Close(axis=0)) for own, a in zip(normalised, args, strict=True)
+    )
+    return [Expected(leaf) for leaf in leaves]
 
 
 def cost(case: Case, args: list[Args]) -> list[RankCost]:
@@ -110,4 +114,5 @@ PROBLEM = Problem(
         "bf16 is rounded after the norm and after the weight; one rounding at the end is welcome.",
     ),
     permutable=True,
+    tolerances=calibrated(bf16=1.25e-2, fp16=2.5e-3),
 )
