@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluator.contract import Code, PhaseStatus, RankProfile, RankResult, Report
+from leaderboard import traces
 from leaderboard.access import is_inside, is_member, may_see_source
 from leaderboard.models import (
     Artifact,
@@ -47,6 +48,11 @@ class TraceRow:
 
     rank: RankProfile
     artifact: Artifact | None
+
+    @property
+    def here(self) -> bool:
+        """True if the file can be downloaded."""
+        return self.artifact is not None and traces.path_of(self.artifact) is not None
 
 
 @dataclass(frozen=True)

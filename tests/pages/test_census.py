@@ -91,3 +91,4 @@ def test_other_ranks_evaluations_and_lost_files_are_not_there(site: Site) -> Non
     with_path = Artifact.objects.get(kind=ArtifactKind.TRACE, name="rank 0")
     Artifact.objects.filter(pk=with_path.pk).update(file="traces/gone")
     assert site.client("member").get(f"{address}?on={on}&rank=0").status_code == 404
+    assert "no longer kept" in page(site, "member")
