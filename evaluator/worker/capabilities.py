@@ -48,9 +48,12 @@ def versions() -> dict[str, str]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    found |= {"nccl": d.version for d in metadata.distributions() if re.match(r"nvidia-nccl-cu\d+$", d.name or "")}
-    cuda = _cuda_of_torch()
-    return {**found, "cuda": cuda} if cuda else found
+    for distribution in metadata.distributions():
+        if re.match(r"nvidia-nccl-cu\d+$", distribution.name or ""):
+            found["nccl"] = distribution.version
+    if cuda := _cuda_of_torch():
+        found["cuda"] = cuda
+    return found
 
 
 @cache
