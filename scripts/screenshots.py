@@ -25,6 +25,8 @@ FIXED = {
     "leaderboard": "/",
     "models": "/models/",
     "problems": "/problems/",
+    "analysis": "/analysis/",
+    "search": "/search/?q=a",
     "methodology": "/methodology/",
     "published": "/published/",
     "about": "/about/",
@@ -49,6 +51,7 @@ FOUND = {
     "submission-correct": ("run", "main .cell.s-good a"),
     "submission-failed": ("run", "main .cell.s-bad a"),
     "team": ("run", "main a[href^='/teams/']"),
+    "compare": ("run", "main a[href^='/compare/']"),
     "problem": ("/problems/", "main tbody th a"),
 }
 
@@ -115,6 +118,9 @@ def _addresses(page: Page, *, signed_in: bool) -> Iterator[tuple[str, str]]:
 
 def _take(page: Page, address: str, path: Path) -> None:
     page.goto(address)
+    for figure in page.locator("figure.plot").all():  # charts are drawn when they come near the window
+        figure.scroll_into_view_if_needed()
+        figure.and_(page.locator("[data-drawn]")).wait_for()
     page.screenshot(path=path, full_page=True)
 
 

@@ -111,8 +111,8 @@ class SubmissionPage:
 
     @property
     def error_map(self) -> list[MapRow]:
-        """Which rank failed in which trial, for reports with a trial that failed; rows are trials, columns ranks."""
-        if self.report is None or all(case.passed for case in self.report.cases):
+        """Which rank failed in which trial, where the report says so of any; rows are trials, columns ranks."""
+        if self.report is None or not any(case.ranks_failed for case in self.report.cases):
             return []
         ranks = [result.rank for result in self.report.ranks]
         return [MapRow(case.name, [rank in case.ranks_failed for rank in ranks]) for case in self.report.cases]

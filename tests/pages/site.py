@@ -113,7 +113,13 @@ def with_report(verdict: Verdict) -> Artifact:
         ranks=ranks,
         cases=(
             CaseResult(name="public", kind="public", passed=True, property="public shape"),
-            CaseResult(name="hidden", kind="hidden", passed=correct, message="" if correct else "25 % is bad"),
+            CaseResult(
+                name="hidden",
+                kind="hidden",
+                passed=correct,
+                message="" if correct else "25 % is bad",
+                ranks_failed=() if correct else (3,),
+            ),
         ),
         timing=_timing(verdict.speedup) if correct else None,
         bound=Bound(overlap_seconds=0.001, serial_seconds=0.002, limited_by="link", utilisation=0.5)

@@ -190,7 +190,9 @@ def test_the_map_of_failures_names_trial_and_rank(site: Site) -> None:
     wrong = site.evaluation.verdicts.get(code="deadlock")
     with_report(wrong)
     page = show(reverse("submission", args=[wrong.submission.public_id]))
-    assert 'aria-label="Trials that fail, by rank"' in page
+    table = page.partition('aria-label="Trials that fail, by rank"')[2].partition("</table>")[0]
+    rows = [re.findall(r'class="(fails|holds)"', row) for row in table.split("<tr>")[2:]]
+    assert rows == [["holds"] * 4, ["holds", "holds", "holds", "fails"]]
     right = site.evaluation.verdicts.filter(code="correct").first()
     with_report(right)
     assert "Trials that fail, by rank" not in show(reverse("submission", args=[right.submission.public_id]))
