@@ -116,7 +116,7 @@ class Evaluation:
         }
 
     def _launch(self, arm: Arm, *, source_bytes: int = 0, target_bytes: int = 0) -> Launch:
-        """Ranks of an arm. ``source_bytes``: of input regions, if not as usual; ``target_bytes``: of the others, at least."""
+        """Ranks of an arm. ``source_bytes``: of input regions, if not as usual; ``target_bytes``: least of others."""
         return Launch(
             arm,
             self.partitions,

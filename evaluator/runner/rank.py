@@ -196,7 +196,8 @@ class Rank:
             if message.get("load"):
                 self.load([self.slot])
             first, second = message["keys"]
-            self.source.unlock(*self.slot, (first, second))
+            start, size = self.slot
+            self.source.unlock(start, size, (first, second))
             self.device.fence()
 
     def deliver(self, output: Any, replaced: list[Any]) -> dict[str, Any]:
@@ -205,7 +206,8 @@ class Rank:
         What the call left of its arguments goes back as well where they lie in a mirror.
         """
         if isinstance(self.source, Mirror) and self.slot:
-            self.source.save(*self.slot)
+            start, size = self.slot
+            self.source.save(start, size)
         return deliver((output, *replaced) if replaced else output, self.target, self.source)
 
     def run_file(self, code: CodeType) -> ModuleType:

@@ -7,102 +7,155 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('leaderboard', '0005_score_vectors_and_versions'),
+        ("leaderboard", "0005_score_vectors_and_versions"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Canary',
+            name="Canary",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('problem_number', models.PositiveIntegerField()),
-                ('sent_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('finished_at', models.DateTimeField(blank=True, null=True)),
-                ('passed', models.BooleanField(blank=True, null=True)),
-                ('reason', models.CharField(blank=True, help_text='Why it was sent, then what came of it.', max_length=500)),
-                ('code', models.CharField(blank=True, choices=[('correct', 'Correct'), ('wrong_values', 'Wrong values'), ('imprecise', 'Imprecise'), ('wrong_structure', 'Wrong structure'), ('invalid_file', 'Invalid file'), ('compile_error', 'Compile error'), ('import_error', 'Import error'), ('runtime_error', 'Runtime error'), ('illegal_memory_access', 'Illegal memory access'), ('out_of_memory', 'Out of memory'), ('deadlock', 'Deadlock'), ('too_slow', 'Too slow'), ('race', 'Race'), ('impossible_time', 'Impossible time'), ('integrity', 'Integrity'), ('needs_multicast', 'Needs multicast'), ('needs_runtime', 'Needs runtime'), ('harness_failure', 'Harness failure')], max_length=30)),
-                ('message', models.CharField(blank=True, max_length=1000)),
-                ('speedup', models.FloatField(blank=True, help_text="Reference time divided by the canary's.", null=True)),
-                ('speedup_low', models.FloatField(blank=True, null=True)),
-                ('speedup_high', models.FloatField(blank=True, null=True)),
-                ('reference_seconds', models.FloatField(blank=True, null=True)),
-                ('seconds', models.FloatField(blank=True, help_text='Wall clock of the evaluation.', null=True)),
+                ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ("problem_number", models.PositiveIntegerField()),
+                ("sent_at", models.DateTimeField(default=django.utils.timezone.now)),
+                ("finished_at", models.DateTimeField(blank=True, null=True)),
+                ("passed", models.BooleanField(blank=True, null=True)),
+                (
+                    "reason",
+                    models.CharField(blank=True, help_text="Why it was sent, then what came of it.", max_length=500),
+                ),
+                (
+                    "code",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("correct", "Correct"),
+                            ("wrong_values", "Wrong values"),
+                            ("imprecise", "Imprecise"),
+                            ("wrong_structure", "Wrong structure"),
+                            ("invalid_file", "Invalid file"),
+                            ("compile_error", "Compile error"),
+                            ("import_error", "Import error"),
+                            ("runtime_error", "Runtime error"),
+                            ("illegal_memory_access", "Illegal memory access"),
+                            ("out_of_memory", "Out of memory"),
+                            ("deadlock", "Deadlock"),
+                            ("too_slow", "Too slow"),
+                            ("race", "Race"),
+                            ("impossible_time", "Impossible time"),
+                            ("integrity", "Integrity"),
+                            ("needs_multicast", "Needs multicast"),
+                            ("needs_runtime", "Needs runtime"),
+                            ("harness_failure", "Harness failure"),
+                        ],
+                        max_length=30,
+                    ),
+                ),
+                ("message", models.CharField(blank=True, max_length=1000)),
+                (
+                    "speedup",
+                    models.FloatField(blank=True, help_text="Reference time divided by the canary's.", null=True),
+                ),
+                ("speedup_low", models.FloatField(blank=True, null=True)),
+                ("speedup_high", models.FloatField(blank=True, null=True)),
+                ("reference_seconds", models.FloatField(blank=True, null=True)),
+                ("seconds", models.FloatField(blank=True, help_text="Wall clock of the evaluation.", null=True)),
             ],
             options={
-                'verbose_name_plural': 'canaries',
-                'ordering': ('-sent_at',),
+                "verbose_name_plural": "canaries",
+                "ordering": ("-sent_at",),
             },
         ),
         migrations.CreateModel(
-            name='Tally',
+            name="Tally",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=40)),
-                ('target', models.CharField(blank=True, max_length=40)),
-                ('label', models.CharField(blank=True, help_text='Such as a code or a phase.', max_length=40)),
-                ('count', models.BigIntegerField(default=0)),
-                ('seconds', models.FloatField(default=0)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=40)),
+                ("target", models.CharField(blank=True, max_length=40)),
+                ("label", models.CharField(blank=True, help_text="Such as a code or a phase.", max_length=40)),
+                ("count", models.BigIntegerField(default=0)),
+                ("seconds", models.FloatField(default=0)),
             ],
             options={
-                'verbose_name_plural': 'tallies',
-                'ordering': ('name', 'target', 'label'),
+                "verbose_name_plural": "tallies",
+                "ordering": ("name", "target", "label"),
             },
         ),
         migrations.RemoveConstraint(
-            model_name='worker',
-            name='worker_state_known',
+            model_name="worker",
+            name="worker_state_known",
         ),
         migrations.AddField(
-            model_name='attempt',
-            name='wait_until',
-            field=models.DateTimeField(blank=True, help_text='Not sent before: a host could not serve it. The note says why.', null=True),
+            model_name="attempt",
+            name="wait_until",
+            field=models.DateTimeField(
+                blank=True, help_text="Not sent before: a host could not serve it. The note says why.", null=True
+            ),
         ),
         migrations.AddField(
-            model_name='worker',
-            name='capabilities',
-            field=models.JSONField(blank=True, default=dict, help_text='Devices, topology, protocol and suite, as last reported.'),
+            model_name="worker",
+            name="capabilities",
+            field=models.JSONField(
+                blank=True, default=dict, help_text="Devices, topology, protocol and suite, as last reported."
+            ),
         ),
         migrations.AddField(
-            model_name='worker',
-            name='host',
-            field=models.CharField(blank=True, help_text='Name of its machine, as last reported.', max_length=200),
+            model_name="worker",
+            name="host",
+            field=models.CharField(blank=True, help_text="Name of its machine, as last reported.", max_length=200),
         ),
         migrations.AddField(
-            model_name='worker',
-            name='refusal',
-            field=models.CharField(blank=True, help_text='Why it takes no work although it is active: another suite, say.', max_length=1000),
+            model_name="worker",
+            name="refusal",
+            field=models.CharField(
+                blank=True, help_text="Why it takes no work although it is active: another suite, say.", max_length=1000
+            ),
         ),
         migrations.AddField(
-            model_name='worker',
-            name='state_reason',
-            field=models.CharField(blank=True, help_text='Why it is in this state.', max_length=500),
+            model_name="worker",
+            name="state_reason",
+            field=models.CharField(blank=True, help_text="Why it is in this state.", max_length=500),
         ),
         migrations.AlterField(
-            model_name='worker',
-            name='state',
-            field=models.CharField(choices=[('active', 'Active'), ('drained', 'Drained'), ('quarantined', 'Quarantined'), ('failing', 'Quarantined: its canary fails')], default='active', max_length=20),
+            model_name="worker",
+            name="state",
+            field=models.CharField(
+                choices=[
+                    ("active", "Active"),
+                    ("drained", "Drained"),
+                    ("quarantined", "Quarantined"),
+                    ("failing", "Quarantined: its canary fails"),
+                ],
+                default="active",
+                max_length=20,
+            ),
         ),
         migrations.AddConstraint(
-            model_name='worker',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['active', 'drained', 'quarantined', 'failing'])), name='worker_state_known'),
+            model_name="worker",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["active", "drained", "quarantined", "failing"])),
+                name="worker_state_known",
+            ),
         ),
         migrations.AddField(
-            model_name='canary',
-            name='worker',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='canaries', to='leaderboard.worker'),
+            model_name="canary",
+            name="worker",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="canaries", to="leaderboard.worker"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='tally',
-            constraint=models.UniqueConstraint(fields=('name', 'target', 'label'), name='tally_once'),
+            model_name="tally",
+            constraint=models.UniqueConstraint(fields=("name", "target", "label"), name="tally_once"),
         ),
         migrations.AddIndex(
-            model_name='canary',
-            index=models.Index(fields=['worker', '-sent_at'], name='canary_by_worker'),
+            model_name="canary",
+            index=models.Index(fields=["worker", "-sent_at"], name="canary_by_worker"),
         ),
         migrations.AddConstraint(
-            model_name='canary',
-            constraint=models.UniqueConstraint(condition=models.Q(('finished_at', None)), fields=('worker',), name='canary_one_pending'),
+            model_name="canary",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("finished_at", None)), fields=("worker",), name="canary_one_pending"
+            ),
         ),
     ]

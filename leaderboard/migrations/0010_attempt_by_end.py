@@ -4,14 +4,13 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('leaderboard', '0009_verdict_best_by_problem'),
+        ("leaderboard", "0009_verdict_best_by_problem"),
     ]
 
     operations = [
         migrations.AddIndex(
-            model_name='attempt',
-            index=models.Index(fields=['finished_at'], name='attempt_by_end'),
+            model_name="attempt",
+            index=models.Index(fields=["finished_at"], name="attempt_by_end"),
         ),
     ]

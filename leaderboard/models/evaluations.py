@@ -183,7 +183,9 @@ class Verdict(models.Model):
     compatible_correct = models.BooleanField(null=True, blank=True)
     compatible_speedup = models.FloatField(null=True, blank=True)
     mechanisms = models.JSONField(default=list, blank=True)
-    census = models.JSONField(null=True, blank=True, help_text="Shares of time by origin, as evaluator.contract.Census.")
+    census = models.JSONField(
+        null=True, blank=True, help_text="Shares of time by origin, as evaluator.contract.Census."
+    )
     seconds = models.FloatField(help_text="Wall clock of the evaluation.")
     created_at = models.DateTimeField(default=timezone.now)
 
