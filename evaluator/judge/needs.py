@@ -49,7 +49,7 @@ _CUDA: tuple[tuple[str, Code, str], ...] = (
     (
         r"no kernel image is available|cudaErrorNoKernelImageForDevice|invalid device function",
         Code.COMPILE_ERROR,
-        "The extension was not built for this GPU: leave the choice to TORCH_CUDA_ARCH_LIST, as the target sets it.",
+        "The extension was not built for this GPU: leave the architecture to the TORCH_CUDA_ARCH_LIST of the target.",
     ),
     (
         r"invalid configuration argument|too many resources requested for launch|cudaErrorInvalidConfiguration"
