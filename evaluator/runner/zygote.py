@@ -129,6 +129,8 @@ class Built:
         files: dict[str, tuple[bytes, int, int]] = {}
         room = BUILT_BYTES
         for folder in folders:
+            if Path(folder).is_symlink():
+                continue
             for path in sorted(Path(folder).rglob("*")):
                 try:
                     status = path.lstat()

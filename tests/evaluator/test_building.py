@@ -96,7 +96,9 @@ def test_only_what_the_first_launch_built_is_put_back(tmp_path: Path) -> None:
     (folder / "k" / "lock").write_text("left by a rank that was killed")
     (folder / "k" / "link").symlink_to("/etc/passwd")
     os.mkfifo(folder / "k" / "pipe")
-    built = Built.found_in([str(folder), str(tmp_path / "missing")])
+    elsewhere = tmp_path / "triton"
+    elsewhere.symlink_to(folder)
+    built = Built.found_in([str(folder), str(elsewhere), str(tmp_path / "missing")])
     library.write_bytes(b"changed by a later launch")
     built.put_back()
     assert library.read_bytes() == b"object" and library.stat().st_mtime_ns == 7
