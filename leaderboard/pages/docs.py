@@ -43,11 +43,11 @@ def read(name: str) -> Document | None:
     for index, token in enumerate(tokens):
         if token.type == "heading_open":
             token.attrSet("id", slugify(tokens[index + 1].content))
-        if token.type == "pre" or token.type == "fence":
+        if token.type == "table_open":  # what scrolls must be reached by keyboard
             token.attrSet("tabindex", "0")
         for child in token.children or []:
             _point_to_page(child)
-    html = MARKDOWN.renderer.render(tokens, MARKDOWN.options, {})
+    html = MARKDOWN.renderer.render(tokens, MARKDOWN.options, {}).replace("<pre>", '<pre tabindex="0">')
     return Document(name, _title(text), mark_safe(html))  # noqa: S308 (our own documents, rendered with html off)
 
 

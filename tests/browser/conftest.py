@@ -16,6 +16,8 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
+# What axe looks for: WCAG 2.2, levels A and AA.
+LEVELS = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
 
 
 @pytest.fixture(scope="package")

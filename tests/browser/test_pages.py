@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from django.conf import settings
 from django.test import Client
 from django.urls import reverse
@@ -13,7 +14,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from leaderboard.models import Attempt, Evaluation, EvaluationState, Role, RunState, Upload
 from leaderboard.pages import docs
-from tests.browser.conftest import complaints
+from tests.browser.conftest import LEVELS, complaints
 from tests.factories import (
     AttemptFactory,
     EvaluationFactory,
@@ -118,6 +119,16 @@ def test_no_page_scrolls_sideways_on_a_phone_or_breaks_the_policy(
         expect(page.locator("h1")).to_have_count(1)
     # The browser itself reports the status of the page that is meant to be missing.
     assert [text for text in found if "404" not in text] == []
+
+
+def test_axe_finds_nothing_of_level_a_or_aa(site: Site, live_server: object, open_context: Open) -> None:
+    context = open_context(base_url=str(live_server))
+    sign_in(context, site, str(live_server))
+    page = context.new_page()
+    for address in addresses(site):
+        page.goto(address)
+        result = Axe().run(page, options=LEVELS)
+        assert result.violations_count == 0, f"{address}\n{result.generate_report()}"
 
 
 def test_small_controls_can_be_hit_with_a_finger(site: Site, live_server: object, open_context: Open) -> None:

@@ -12,7 +12,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from leaderboard import scores
 from leaderboard.models import Evaluation, EvaluationState, Track
 from problems.models import Problem, Suite
-from tests.browser.conftest import complaints
+from tests.browser.conftest import LEVELS, complaints
 from tests.factories import (
     EvaluationFactory,
     ProblemFactory,
@@ -29,7 +29,6 @@ from tests.pages.site import with_report
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 Open = Callable[..., BrowserContext]
-LEVELS = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
 
 
 @pytest.fixture
