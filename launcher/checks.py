@@ -9,17 +9,21 @@ import argparse
 import os
 import subprocess
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from launcher import chromium, environment
 from launcher.console import Refusal, say
 from pkbsite import environment as settings
 
 ROOT = environment.ROOT
+OF_PROCESSES = ("tests/pipeline",)
+"""Folders whose tests mostly wait for processes that they start."""
 DESCRIPTION = """\
 Runs every check of the project. Whatever is not an option below goes to pytest, and then only pytest runs:
 ./test tests/evaluator -k deadlock"""
@@ -46,6 +50,15 @@ class Counts:
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
 
+@dataclass(frozen=True)
+class Tests:
+    """A run of pytest: its headline, what it is told, and the words before it."""
+
+    title: str
+    arguments: Sequence[str]
+    before: Sequence[str] = ()
+
+
 @dataclass
 class Checks:
     """Runs steps one after another and keeps what came of them."""
@@ -55,25 +68,46 @@ class Checks:
     counts: Counts = field(default_factory=Counts)
     failed: list[str] = field(default_factory=list)
 
-    def step(self, title: str, *arguments: str) -> int:
-        """Run a program of the environment under a headline; its exit status."""
-        say(f"\n=== {title}")
+    def step(self, title: str, *arguments: str, output: IO[str] | None = None) -> int:
+        """Run a program of the environment under a headline; its exit status. ``output``: a file for what is said."""
+        print(f"\n=== {title}", file=output, flush=True)
         started = time.monotonic()
         command = [str(self.interpreter), *arguments]
-        status = subprocess.run(command, cwd=ROOT, env=self.env, check=False).returncode
+        status = subprocess.run(
+            command, cwd=ROOT, env=self.env, check=False, stdout=output, stderr=output and subprocess.STDOUT
+        ).returncode
         outcome = "passed" if status == 0 else f"FAILED (exit status {status})"
-        say(f"--- {title}: {outcome} in {time.monotonic() - started:.0f} s")
+        print(f"--- {title}: {outcome} in {time.monotonic() - started:.0f} s", file=output, flush=True)
         if status != 0:
             self.failed.append(title)
         return status
 
-    def tests(self, title: str, *arguments: str, before: Sequence[str] = ()) -> None:
-        """Run pytest (after the words of ``before``) as a step and count its tests."""
+    def tests(self, tests: Tests, output: IO[str] | None = None) -> None:
+        """Run pytest as a step and count its tests."""
         with tempfile.TemporaryDirectory() as folder:
             junit = Path(folder) / "tests.xml"
-            self.step(title, *before, "-m", "pytest", f"--junit-xml={junit}", *arguments)
+            self.step(
+                tests.title, *tests.before, "-m", "pytest", f"--junit-xml={junit}", *tests.arguments, output=output
+            )
             if junit.exists():
                 self.counts.add(junit)
+
+    def side_by_side(self, first: Tests, *others: Tests) -> None:
+        """Run ``first`` and, beside it, the others one after another; what these say is shown when they are done.
+
+        Most tests wait for processes, so that two at a time take little more than the longer of them.
+        """
+        with tempfile.TemporaryFile("w+") as output:
+            beside = threading.Thread(target=self._in_turn, args=(others, output))
+            beside.start()
+            self.tests(first)
+            beside.join()
+            output.seek(0)
+            say(output.read())
+
+    def _in_turn(self, several: Sequence[Tests], output: IO[str]) -> None:
+        for tests in several:
+            self.tests(tests, output)
 
 
 def static(checks: Checks) -> None:
@@ -105,13 +139,21 @@ def main(arguments: Sequence[str]) -> int:
     started = time.monotonic()
     if not selection and not options.postgres:
         static(checks)
-    if not options.postgres:
-        checks.tests("Tests on SQLite", "-m", marks(options.quick, postgres=False), *selection)
-    if options.postgres or not (options.quick or selection):
-        expression = marks(options.quick, postgres=True)
-        # These import no torch, so Python's development mode (more checks, slower memory) costs little here.
-        before = ("-m", "tests.postgres", "-X", "dev")
-        checks.tests("Tests on PostgreSQL", "-m", expression, *selection, before=before)
+    sqlite = ("-m", marks(options.quick, postgres=False))
+    # These import no torch, so Python's development mode (more checks, slower memory) costs little here.
+    before = ("-m", "tests.postgres", "-X", "dev")
+    on_postgres = Tests("Tests on PostgreSQL", ("-m", marks(options.quick, postgres=True), *selection), before)
+    if options.postgres:
+        checks.tests(on_postgres)
+    elif options.quick or selection:
+        checks.tests(Tests("Tests on SQLite", (*sqlite, *selection)))
+    else:
+        rest = [f"--ignore={folder}" for folder in OF_PROCESSES]
+        checks.side_by_side(
+            Tests("Tests on SQLite", (*sqlite, *rest)),
+            Tests("Tests of processes, on SQLite", (*sqlite, *OF_PROCESSES)),
+            on_postgres,
+        )
     say(f"\n{time.monotonic() - started:.0f} s in all")
     if checks.failed:
         say(f"Failed: {', '.join(checks.failed)}")

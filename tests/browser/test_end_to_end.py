@@ -6,6 +6,7 @@ Real Chromium, gunicorn, broker, Celery, sandbox and judge; nothing is stubbed.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -114,18 +115,20 @@ def confirm_as_new_team(page: Page) -> None:
 
 
 def watch_six_verdicts(page: Page, running: RunningSite) -> None:
-    """The page updates itself: it is not loaded again before the last verdict."""
+    """The page updates itself: it is not loaded again before the last verdict, which brings the charts."""
     expect(page.get_by_text("of 6 files have a verdict")).to_be_visible()
     page.evaluate("window.notReloaded = true")
+    expect(page.get_by_text(re.compile("[1-5] of 6 files have a verdict"))).to_be_visible(timeout=5 * MINUTES)
+    assert page.evaluate("window.notReloaded") is True
     try:
         expect(page.locator("#live[hx-get]")).to_have_count(0, timeout=5 * MINUTES)
     except AssertionError:
         pytest.fail(f"not every file has a verdict\n{page.locator('#live').inner_text()}\n{running.logs()}")
-    assert page.evaluate("window.notReloaded") is True
+    page.wait_for_load_state()
     states = {}
     for cell in page.locator(".cell:not(.missing)").all():
         name, _, state = cell.inner_text().partition("\n")
-        states[name.strip()] = state.strip().lstrip("▲✓✗! ").partition(",")[0]
+        states[name.strip()] = state.strip().lstrip("▲▼=✓✗! ").partition(",")[0]
     assert states == VERDICTS, json.dumps(states, indent=1)
 
 

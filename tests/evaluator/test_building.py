@@ -139,9 +139,10 @@ def test_later_launches_load_what_the_first_has_built_and_nothing_else_reaches_t
 import pathlib
 note, place = pathlib.Path("/tmp/home/note"), pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"]) / "late"
 print("compiled", os.path.exists(COUNT), "note", note.exists(), "late", place.exists(), flush=True)
-note.write_text("x")
-if not os.path.exists(COUNT):
-    place.write_text("written after the first launch")
+if os.environ["RANK"] == "0":  # whose words are looked at: nobody else of the same launch may be seen in them
+    note.write_text("x")
+    if not os.path.exists(COUNT):
+        place.write_text("written after the first launch")
 """
     arm = Arm("candidate", world_size=2, threads=1, limits=ResourceLimits(memory_bytes=2 * 1024**3))
     try:
@@ -155,7 +156,7 @@ if not os.path.exists(COUNT):
     finally:
         arm.stop()
     assert "compiled True note False late False" in said[0]
-    assert all(re.search("compiled False note (True|False) late False", words) for words in said[1:]), said
+    assert all("compiled False note False late False" in words for words in said[1:]), said
 
 
 @pytest.mark.sandbox

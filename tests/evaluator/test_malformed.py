@@ -131,6 +131,7 @@ def read(region: bytes, node: TensorNode) -> torch.Tensor:
 DESCRIPTIONS = given(described=st.lists(OUTPUT, min_size=RANKS, max_size=RANKS), content=st.binary(max_size=64))
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")  # said once by torch of an empty quantised tensor
 @DESCRIPTIONS
 @FEW
 def test_descriptions_end_in_a_verdict(trial: Trial, described: list[Any], content: bytes) -> None:
@@ -138,6 +139,7 @@ def test_descriptions_end_in_a_verdict(trial: Trial, described: list[Any], conte
 
 
 @pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 @DESCRIPTIONS
 @MANY
 def test_thousands_of_descriptions_end_in_a_verdict(trial: Trial, described: list[Any], content: bytes) -> None:

@@ -24,10 +24,11 @@ import torch
 import torch.distributed as dist
 
 
-def solution(A_local, B_local):
-    C = A_local @ B_local
-    dist.all_reduce(C)
-    return C
+def solution(A_local, B_local):  # no all-reduce: that would be the reference, which has no place in a ranking
+    mine = A_local @ B_local
+    everybody = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everybody, mine)
+    return torch.stack(everybody).sum(dim=0)
 """
 FORGETS_THE_SUM = "def solution(A_local, B_local):\n    return A_local @ B_local\n"
 
