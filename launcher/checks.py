@@ -22,8 +22,8 @@ from launcher.console import Refusal, say
 from pkbsite import environment as settings
 
 ROOT = environment.ROOT
-OF_PROCESSES = ("tests/pipeline",)
-"""Folders whose tests mostly wait for processes that they start."""
+OF_PROCESSES = ("tests/pipeline", "tests/evaluator/test_verdicts.py")
+"""Tests that mostly wait for processes that they start."""
 DESCRIPTION = """\
 Runs every check of the project. Whatever is not an option below goes to pytest, and then only pytest runs:
 ./test tests/evaluator -k deadlock"""
@@ -148,7 +148,7 @@ def main(arguments: Sequence[str]) -> int:
     elif options.quick or selection:
         checks.tests(Tests("Tests on SQLite", (*sqlite, *selection)))
     else:
-        rest = [f"--ignore={folder}" for folder in OF_PROCESSES]
+        rest = [f"--ignore={path}" for path in OF_PROCESSES]
         checks.side_by_side(
             Tests("Tests on SQLite", (*sqlite, *rest)),
             Tests("Tests of processes, on SQLite", (*sqlite, *OF_PROCESSES)),
