@@ -15,6 +15,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from evaluator import gpus
 from evaluator.contract import Isolation
 from evaluator.sandbox import (
     ResourceLimits,
@@ -238,15 +239,8 @@ def _compiler() -> Finding:
 
 
 def _gpus() -> Finding:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return Finding("gpus", False, "None found (no nvidia-smi).", "CPU targets do not need them.", needed=False)
-    query = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return Finding("gpus", False, f"nvidia-smi did not answer within {COMMAND_SECONDS:g} s.", needed=False)
-    if done.returncode != 0:
-        sentence = f"nvidia-smi failed: {' '.join((done.stdout + done.stderr).split())[-200:]}"
-        return Finding("gpus", False, sentence, "Look after the driver.", needed=False)
-    return Finding("gpus", True, f"{'; '.join(done.stdout.strip().splitlines())}.", needed=False)
+        found = gpus.nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader")
+    except gpus.GpusUnavailable as reason:
+        return Finding("gpus", False, str(reason), "CPU targets do not need them.", needed=False)
+    return Finding("gpus", True, f"{'; '.join(found.strip().splitlines())}.", needed=False)

@@ -7,21 +7,19 @@ import importlib.util
 import json
 import platform
 import re
-import subprocess
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 import structlog
 
-from evaluator import targets
+from evaluator import gpus, targets
 from evaluator.contract import MAX_RANKS, PROTOCOL_VERSION, Hello, suite_digest
 
 log = structlog.get_logger(__name__)
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFEST = ROOT / "problems" / "suite" / "manifest.json"
-QUERY_SECONDS = 20.0  # a driver that does not answer in this time is broken
 PACKAGES = ("torch", "triton", "celery", "kombu", "redis", "pydantic")
 
 
@@ -103,15 +101,10 @@ def _topology() -> str:
 
 
 def _nvidia_smi(*arguments: str) -> str:
+    """What the driver's tool prints; "" if it does not answer, since a worker must be able to say that it is there."""
     try:
-        return subprocess.run(
-            ["nvidia-smi", *arguments],  # noqa: S607  # the driver decides where it is installed
-            capture_output=True,
-            text=True,
-            timeout=QUERY_SECONDS,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
+        return gpus.nvidia_smi(*arguments)
+    except gpus.GpusUnavailable as error:
         log.error("the driver does not answer", error=str(error))
         return ""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from evaluator import gpus
 from evaluator.contract import PROTOCOL_VERSION, suite_digest
 from evaluator.worker import capabilities
 
@@ -37,7 +38,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             raise answer
         return subprocess.CompletedProcess(command, 0, stdout=answer)
 
-    monkeypatch.setattr(capabilities.subprocess, "run", run)
+    monkeypatch.setattr(gpus.subprocess, "run", run)
     return answers
 
 
