@@ -9,9 +9,9 @@ import time
 from evaluator.contract import Code, Phase
 from evaluator.judge import needs
 from evaluator.judge.endpoint import Endpoint
+from evaluator.judge.exchange import Exchange, Trouble
 from evaluator.judge.faults import Fault, HarnessFault, RankState, shorten_paths, where
 from evaluator.judge.frames import Error
-from evaluator.judge.launch import Launch, Trouble
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +51,13 @@ def fault_of(trouble: Trouble) -> Exception:
     return launch.arm.blame(fault)
 
 
-def _not_again(launch: Launch) -> Fault:
+def _not_again(launch: Exchange) -> Fault:
     """Ranks that started once and do not start again: what ran in between has seen to that."""
     log.warning("ranks could not be started again: %s", _first_words(launch))
     return Fault(Code.RUNTIME_ERROR, "After the first launch of its ranks the submission could not be launched again.")
 
 
-def _fault(launch: Launch, trouble: Trouble) -> Fault:
+def _fault(launch: Exchange, trouble: Trouble) -> Fault:
     if trouble.first is not None:
         launch.ends[trouble.first].state.primary = True
     match trouble.kind:
@@ -75,7 +75,7 @@ def _fault(launch: Launch, trouble: Trouble) -> Fault:
             return launch.arm.loss()
 
 
-def _failed(launch: Launch, end: Endpoint, phase: Phase) -> Fault:
+def _failed(launch: Exchange, end: Endpoint, phase: Phase) -> Fault:
     """A rank raised or ended. Its peers mostly wait for it now, so they are asked where they stand."""
     launch.thaw()
     launch.collect(OTHERS_SECONDS, phase)
@@ -142,7 +142,7 @@ def _hints(error: Error) -> tuple[str, ...]:
     return (meaning.hint,) if meaning is not None else ()
 
 
-def _stuck(launch: Launch, phase: Phase, seconds: float) -> Fault:
+def _stuck(launch: Exchange, phase: Phase, seconds: float) -> Fault:
     """No answer in time. Who burns CPU is still computing; where nobody does, the ranks wait for each other."""
     launch.thaw()
     before, started = launch.arm.sandbox.cpu_seconds(), time.monotonic()
@@ -168,7 +168,7 @@ def _stuck(launch: Launch, phase: Phase, seconds: float) -> Fault:
     )
 
 
-def _waiting_hints(launch: Launch, *, computing: bool, probing: bool) -> tuple[str, ...]:
+def _waiting_hints(launch: Exchange, *, computing: bool, probing: bool) -> tuple[str, ...]:
     if probing:
         return (
             "In calls back to back a rank may be one call ahead of its peers: flags and counters must tell one call "
@@ -180,7 +180,7 @@ def _waiting_hints(launch: Launch, *, computing: bool, probing: bool) -> tuple[s
     return (f"{_named(returned)} returned without taking part in what the others wait for.",)
 
 
-def _table(launch: Launch) -> str:
+def _table(launch: Exchange) -> str:
     """Where each rank stood, ranks at one place together."""
     places: dict[str, list[int]] = {}
     for end in launch.ends:
@@ -199,7 +199,7 @@ def _named(ranks: list[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
 
 
-def _dump(launch: Launch, phase: Phase) -> None:
+def _dump(launch: Exchange, phase: Phase) -> None:
     """Asks every living rank for its stacks and reads them."""
     if all(end.failed or end.answered for end in launch.ends):
         return
@@ -222,7 +222,7 @@ def _state(end: Endpoint, log: str) -> RankState:
     return end.state
 
 
-def _first_words(launch: Launch) -> str:
+def _first_words(launch: Exchange) -> str:
     """What the ranks said when they could not be started, for our own log."""
     launch.collect(1.0, Phase.COMPILE)
     errors = [end.error.traceback for end in launch.ends if end.error is not None]

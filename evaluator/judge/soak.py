@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from evaluator.contract import Phase
 from evaluator.judge.checks import RankSnapshot, check, take_rank
 from evaluator.judge.endpoint import Endpoint
-from evaluator.judge.launch import Launch, Trouble
+from evaluator.judge.exchange import Trouble
+from evaluator.judge.launch import Launch
 from evaluator.judge.trials import Ring, Trial, TrialResult
 from problems.suite.base import Problem
 
