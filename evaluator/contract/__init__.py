@@ -94,7 +94,6 @@ __all__ = [
     "Offset",
     "Orders",
     "Origin",
-    "Origin",
     "OriginShare",
     "Phase",
     "PhaseResult",
