@@ -1,14 +1,13 @@
-"""A Celery app with the project's settings and two tasks, for the tests of what each setting prevents.
+"""A Celery app with the project's settings and one task, for the tests of what each setting prevents.
 
 Reads from the environment: BROKER, CONSUMER, VISIBILITY (seconds), OVERRIDE (JSON, settings in place of ours; a
-"transport_options" in it goes over ``broker_transport_options``), NOTES (the file that the tasks write to).
+"transport_options" in it goes over ``broker_transport_options``), NOTES (the file that the task writes to).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from pathlib import Path
 
@@ -36,11 +35,3 @@ def work(word: str, seconds: float) -> None:
     note(f"{word} begins")
     time.sleep(seconds)
     note(f"{word} ends")
-
-
-@app.task(name="die_once")
-def die_once() -> None:
-    first = "die begins" not in NOTES.read_text()
-    note("die begins")
-    if first:
-        os.kill(os.getpid(), signal.SIGKILL)

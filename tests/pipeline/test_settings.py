@@ -1,6 +1,7 @@
 """What each of the Celery settings in ``evaluator.messaging`` prevents: with ours, and with Celery's default beside it.
 
-The workers are real ones, of a small app with the project's settings, on a broker of their own.
+The workers are real ones, of a small app with the project's settings, on a broker of their own. What becomes of a job
+whose worker or child dies is in test_celery_settings.py, which every ``./test`` runs.
 """
 
 from __future__ import annotations
@@ -97,34 +98,6 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Small]:
 
 def begun(small: Small, word: str, times: int = 1) -> Callable[[], bool]:
     return lambda: small.noted(f"{word} begins") >= times
-
-
-def test_acks_late_keeps_the_message_of_a_worker_that_dies(small: Small) -> None:
-    small.start()
-    small.send("work", "ours", 600)
-    wait_for(begun(small, "ours"), "the task to begin")
-    assert small.held() == 1
-
-    small.workers[0].kill()
-    small.start(task_acks_late=False, consumer="early", pool="prefork")
-    small.send("work", "default", 600)
-    wait_for(begun(small, "default"), "the task to begin")
-    assert (small.held("early"), small.waiting()) == (0, 0), "the message is nowhere: it would die with the worker"
-
-
-def test_reject_on_worker_lost_brings_back_what_a_killed_child_did(small: Small) -> None:
-    small.start(pool="prefork")
-    small.send("die_once")
-    wait_for(begun(small, "die", 2), "the task to be done again")
-
-    small.workers[0].kill()
-    small.notes.write_text("")
-    default = small.start(pool="prefork", task_reject_on_worker_lost=False, task_acks_on_failure_or_timeout=True)
-    small.send("die_once")
-    wait_for(lambda: "WorkerLostError" in small.log(default), "the child to be missed")
-    small.send("work", "next", 0)
-    wait_for(begun(small, "next"), "the next task to begin")
-    assert small.noted("die begins") == 1, "the message was acknowledged although nothing was done"
 
 
 def test_visibility_timeout_above_the_longest_task_prevents_a_second_start(small: Small) -> None:
