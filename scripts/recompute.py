@@ -141,7 +141,15 @@ def differences(export: dict[str, Any]) -> tuple[int, list[str]]:
 def main() -> int:
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    compared, found = differences(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    try:
+        board = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+        compared, found = differences(board)
+    except (OSError, ValueError) as error:
+        print(f"{sys.argv[1]} cannot be read as a board's JSON: {error}", file=sys.stderr)
+        return 2
+    except (KeyError, TypeError) as error:
+        print(f"{sys.argv[1]} is no export of a board: {error!r} in it", file=sys.stderr)
+        return 2
     print("\n".join(found) or f"All {compared} figures are equal to the last digit.")
     return 1 if found else 0
 
