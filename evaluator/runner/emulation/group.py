@@ -14,6 +14,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, Work
 
 from .lanes import EmulatedWork, Lane
 from .reductions import DTYPES, check_reduction, reduce_parts
+from .store import hand_over
 from .transport import Transport, as_bytes, from_bytes, pieces_of, put
 
 BACKEND = "emulated"
@@ -45,6 +46,7 @@ class EmulatedGroup(_Base):  # type: ignore[misc]
         super().__init__(rank, size)
         self._rank = rank
         self._size = size
+        hand_over(store, self)
         self._transport = Transport(PrefixStore("emulated", store), rank, size, timeout)
         self._lanes: dict[str, Lane] = {}
         self._own: queue.SimpleQueue[Tensor] = queue.SimpleQueue()  # what this rank sends to itself

@@ -313,6 +313,15 @@ def objects_and_barrier(w: World) -> None:
 
 
 @case
+def the_store_of_a_group_is_there_for_all_members(w: World) -> None:
+    """Symmetric memory meets over it, in C++, and would follow a null pointer."""
+    store = w.group.get_group_store()
+    store.set(f"said by {w.place}", str(w.members[w.place]))
+    said = [int(store.get(f"said by {place}")) for place in range(w.size)]
+    assert said == w.members, f"{said} in the store of the group of {w.members}"
+
+
+@case
 def what_nccl_refuses_is_refused(w: World) -> None:
     wide = w.empty(4, 4)
     refuses("contiguous", lambda: dist.all_reduce(wide.t()[1:], group=w.group))
