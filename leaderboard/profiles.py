@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evaluator.contract import Code, Decision
+from leaderboard import scoring
 from leaderboard.models import Track, Verdict
 
 Counts = Callable[[Verdict], bool]
@@ -31,7 +32,8 @@ class Use(NamedTuple):
 
 class Step(NamedTuple):
     """Where an agent stands after a step: problems answered so far; of their latest answers, correct and faster ones;
-    problems that any answer so far got correct, and got faster."""
+    problems that any answer so far got correct, and got faster; US dollars and tokens that were
+    spent on all files so far, None if not known."""
 
     step: int
     answered: int
@@ -39,6 +41,8 @@ class Step(NamedTuple):
     faster: int
     ever_correct: int
     ever_faster: int
+    cost_usd: float | None = None
+    cost_tokens: int | None = None
 
 
 def profile(
@@ -127,8 +131,11 @@ def _steps(verdicts: Sequence[Verdict], counts: Counts) -> list[Step]:
         by_step.setdefault(verdict.submission.step, []).append(verdict)
     latest: dict[int, tuple[bool, bool]] = {}
     ever: dict[int, tuple[bool, bool]] = {}
+    numbers = sorted(by_step)
+    spent = scoring.running_total([v.submission.cost_usd for v in by_step[number]] for number in numbers)
+    tokens = scoring.running_total([v.submission.cost_tokens for v in by_step[number]] for number in numbers)
     found = []
-    for number in sorted(by_step):
+    for number, usd, so_many in zip(numbers, spent, tokens, strict=True):
         for verdict in by_step[number]:
             correct = counts(verdict)
             now = correct, correct and verdict.decision == Decision.FASTER
@@ -136,5 +143,5 @@ def _steps(verdicts: Sequence[Verdict], counts: Counts) -> list[Step]:
             before = ever.get(problem, (False, False))
             latest[problem], ever[problem] = now, (before[0] or now[0], before[1] or now[1])
         sums = [sum(part) for pairs in (latest, ever) for part in zip(*pairs.values(), strict=True)]
-        found.append(Step(number, len(latest), *sums))
+        found.append(Step(number, len(latest), *sums, None if usd is None else float(usd), so_many))
     return found

@@ -170,12 +170,17 @@ class Submission(models.Model):
     file_name = models.CharField(max_length=200)
     sample = models.PositiveIntegerField(default=0)
     step = models.PositiveIntegerField(default=0)
+    cost_usd = models.DecimalField(
+        max_digits=12, decimal_places=6, null=True, blank=True, help_text="Of this step of an agent, as its team says."
+    )
+    cost_tokens = models.PositiveBigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         ordering = ("run", "problem__number", "sample", "step")
         constraints = (
             models.UniqueConstraint(fields=("run", "problem", "sample", "step"), name="submission_once_per_place"),
+            at_least_zero("cost_usd", "submission_cost_not_negative"),
         )
         indexes = (models.Index(fields=("problem", "-created_at"), name="submission_by_problem"),)
 

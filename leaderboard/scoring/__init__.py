@@ -1,6 +1,7 @@
 """Every figure of the site, by pure functions: no database, no Django, no clock. docs/methodology explains them."""
 
 from leaderboard.scoring.board import RANKING_RULE, Contender, Place, Ranking, rank, to_bits
+from leaderboard.scoring.costs import running_total
 from leaderboard.scoring.figures import (
     FAST_P_LEVELS,
     SCORING_VERSION,
@@ -41,6 +42,7 @@ __all__ = [
     "pass_at_k",
     "rank",
     "read_vector",
+    "running_total",
     "scope_figures",
     "speedup",
     "speedup_interval",

@@ -9,7 +9,8 @@ from functools import lru_cache
 from math import exp, fsum, log
 
 # 1.1: verdicts that are held count in no range either, and scores keep the outcome of every problem.
-SCORING_VERSION = "1.1"
+# 1.2: the steps of an agent say what had been spent by then.
+SCORING_VERSION = "1.2"
 FAST_P_LEVELS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 BOOTSTRAP_RESAMPLES = 1_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leaderboard import profiles, scores
-from leaderboard.models import Evaluation, Standing, Track, Verdict
+from leaderboard.models import Evaluation, Standing, Submission, Track, Verdict
 from leaderboard.profiles import Step, Use
 from problems.models import Problem, Suite
 from tests.factories import (
@@ -82,6 +82,25 @@ def test_an_agents_latest_answers_stand_and_its_best_are_remembered(suite: Suite
         Step(1, answered=2, correct=0, faster=0, ever_correct=1, ever_faster=0),
         Step(2, answered=2, correct=1, faster=1, ever_correct=2, ever_faster=1),
     ]
+
+
+def test_what_steps_cost_adds_up_and_ends_where_a_cost_is_missing(suite: Suite) -> None:
+    evaluation = evaluation_of(suite, Track.AGENTIC)
+    bill = {(1, 0): ("0.10", 1_000), (2, 0): ("0.20", 2_000), (1, 1): ("0.000001", None), (1, 2): (None, 5)}
+    for (number, step), (usd, tokens) in bill.items():
+        verdict = answer(evaluation, number, "harness_failure" if number == 2 else "correct", step=step)
+        Submission.objects.filter(pk=verdict.submission_id).update(cost_usd=usd, cost_tokens=tokens)
+    score = scores.materialise(evaluation)
+    spent = [(step.cost_usd, step.cost_tokens) for step in profiles.steps(score.profile)]
+    assert spent == [(0.3, 3_000), (0.300001, None), (None, None)], "files that nobody could judge were paid for too"
+    score.refresh_from_db()
+    assert scores.differences(evaluation) == [], "stored and read back, figures are the same to the last digit"
+    Submission.objects.filter(step=1).update(cost_usd=3)
+    assert [text.partition(" ")[0] for text in scores.differences(evaluation)] == ["profile"]
+
+
+def test_steps_stored_before_there_were_costs_are_read(suite: Suite) -> None:
+    assert profiles.steps({"steps": [[0, 3, 2, 1, 2, 1]]}) == [Step(0, 3, 2, 1, 2, 1, None, None)]
 
 
 def test_stored_profiles_are_part_of_what_rescore_proves(suite: Suite) -> None:

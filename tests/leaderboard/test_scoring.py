@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
 from itertools import combinations, product
 from math import isclose, log
 
@@ -153,3 +155,27 @@ def test_range_holds_the_rank_and_order_of_rows_does_not_matter(solved: list[set
     places = scoring.rank(rows)
     assert all(1 <= p.low <= p.rank <= p.high <= len(rows) for p in places)
     assert scoring.rank(rows[::-1]) == places
+
+
+bills = st.lists(st.lists(st.one_of(st.none(), st.decimals(0, 999_999, places=6)), max_size=4), max_size=8)
+
+
+@given(bills)
+def test_what_was_spent_by_a_step_is_the_sum_of_all_until_then_or_not_known(steps: list[list[Decimal | None]]) -> None:
+    for number, total in enumerate(scoring.running_total(steps)):
+        so_far = [cost for step in steps[: number + 1] for cost in step]
+        given_ones = [Fraction(cost) for cost in so_far if cost is not None]
+        known = bool(so_far) and len(given_ones) == len(so_far)
+        assert (total is not None) == known
+        if total is not None:
+            assert Fraction(total) == sum(given_ones), "to the last digit, in whatever order"
+
+
+@given(bills, bills)
+def test_spending_never_falls_and_later_steps_change_no_earlier_total(
+    first: list[list[Decimal | None]], then: list[list[Decimal | None]]
+) -> None:
+    totals = scoring.running_total([*first, *then])
+    assert totals[: len(first)] == scoring.running_total(first)
+    known = [total for total in totals if total is not None]
+    assert known == sorted(known)
