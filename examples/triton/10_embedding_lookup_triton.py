@@ -17,7 +17,7 @@ def gather_rows(pointers, wanted, out, shard_rows, bytes_per_row, BLOCK: tl.cons
     j = tl.program_id(0).to(tl.int64)
     row = tl.load(wanted + j)
     table = pointers.to(tl.pointer_type(tl.uint64))
-    shard = tl.load(table + row // shard_rows).to(tl.pointer_type(tl.int16))
+    shard = tl.multiple_of(tl.load(table + row // shard_rows).to(tl.pointer_type(tl.int16)), 16)
     words = bytes_per_row // 2
     for first in range(0, words, BLOCK):
         at = first + tl.arange(0, BLOCK)

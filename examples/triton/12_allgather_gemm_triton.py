@@ -35,7 +35,7 @@ def gather_matmul(
     total = tl.zeros((BM, BN), dtype=tl.float32)
     for hop in range(world):
         q = (rank + hop) % world
-        a = tl.load(table + q).to(tl.pointer_type(ELEMENT))
+        a = tl.multiple_of(tl.load(table + q).to(tl.pointer_type(ELEMENT)), 16)  # so that loads are wide
         for first in range(0, K_LOCAL, BK):
             k = first + inner
             left = tl.load(

@@ -14,7 +14,7 @@ def add_up(pointers, out, numel, rank, world, ELEMENT: tl.constexpr, BLOCK: tl.c
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     for q in range(world):
-        shown = tl.load(table + q).to(tl.pointer_type(ELEMENT))
+        shown = tl.multiple_of(tl.load(table + q).to(tl.pointer_type(ELEMENT)), 16)
         total += tl.load(shown + rank * numel + at, mask=at < numel, other=0.0).to(tl.float32)
     tl.store(out + at, total.to(out.dtype.element_ty), mask=at < numel)
 

@@ -44,12 +44,12 @@ def combine(pointers, loss, tokens, world, BLOCK: tl.constexpr):
     inside = at < tokens
     highest = tl.full((BLOCK,), -float("inf"), dtype=tl.float32)
     for q in range(world):
-        shown = tl.load(table + q).to(tl.pointer_type(tl.float32))
+        shown = tl.multiple_of(tl.load(table + q).to(tl.pointer_type(tl.float32)), 16)
         highest = tl.maximum(highest, tl.load(shown + at, mask=inside, other=0.0))
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     chosen = tl.zeros((BLOCK,), dtype=tl.float32)
     for q in range(world):
-        shown = tl.load(table + q).to(tl.pointer_type(tl.float32))
+        shown = tl.multiple_of(tl.load(table + q).to(tl.pointer_type(tl.float32)), 16)
         own_highest = tl.load(shown + at, mask=inside, other=0.0)
         total += tl.load(shown + tokens + at, mask=inside, other=0.0) * tl.exp(own_highest - highest)
         chosen += tl.load(shown + 2 * tokens + at, mask=inside, other=0.0)

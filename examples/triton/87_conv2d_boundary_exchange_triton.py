@@ -39,6 +39,8 @@ def push(
         tl.store(down + (y - height + pad) * width + at, values, mask=at < width_down)
 
 
+torch.backends.cudnn.allow_tf32 = False  # a float32 image is convolved in float32
+
 ELEMENTS = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 _workspaces = {}
 

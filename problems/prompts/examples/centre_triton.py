@@ -19,7 +19,7 @@ def centre_kernel(pointers, x, y, out, n, rank, WORLD: tl.constexpr, BLOCK: tl.c
     inside = at < n
     total = tl.zeros([BLOCK], dtype=tl.float32)
     for hop in tl.static_range(WORLD):  # every rank begins at itself, so that no link is hit by all at once
-        there = tl.load(table + (rank + hop) % WORLD).to(x.dtype)
+        there = tl.multiple_of(tl.load(table + (rank + hop) % WORLD).to(x.dtype), 16)  # so that loads are wide
         total += tl.load(there + at, mask=inside, other=0.0).to(tl.float32)
     centred = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - total / WORLD
     clipped = tl.minimum(tl.maximum(centred, -1.0), 1.0)
