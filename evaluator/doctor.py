@@ -17,6 +17,7 @@ from pathlib import Path
 
 from evaluator import gpus
 from evaluator.contract import Isolation
+from evaluator.judge.hardware import Hardware
 from evaluator.sandbox import (
     ResourceLimits,
     Sandbox,
@@ -49,6 +50,21 @@ try:
     found["network"] = True
 except OSError:
     found["network"] = False
+print("found " + json.dumps(found))
+"""
+
+
+IN_CUDA_SANDBOX = """
+import json, time
+began = time.perf_counter()
+try:
+    import torch
+    names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    ones = torch.ones(64, 64, device="cuda")
+    found = {"gpus": names, "product": float((ones @ ones).sum()) == 64.0**3}
+except Exception as error:
+    found = {"error": f"{type(error).__name__}: {error}"}
+found["seconds"] = time.perf_counter() - began
 print("found " + json.dumps(found))
 """
 
@@ -112,6 +128,8 @@ def examine() -> Diagnosis:
     if os.geteuid() == 0:
         findings.append(_ordinary_user())
     findings += [_cgroup(isolation), _memory(), _clock(), _compiler(), _gpus()]
+    if isolation is not None and findings[-1].ok:
+        findings.append(_try_cuda_sandbox())
     served = [name for name, target in targets().items() if not host_refusal(target)]
     return Diagnosis(findings=tuple(findings), isolation=isolation, targets=tuple(served))
 
@@ -146,6 +164,32 @@ def _try_sandbox() -> tuple[Isolation | None, list[Finding]]:
         sentence = f"Python in the sandbox {ended}: {' '.join(output.split())[-300:]}"
         return isolation, [sandbox_finding, Finding("runtime", False, sentence, "Reinstall Python and torch.")]
     return isolation, [sandbox_finding, *_inside(json.loads(told[0]))]
+
+
+def _try_cuda_sandbox() -> Finding:
+    """Multiply on the GPUs from inside a sandbox, as a job for them would."""
+    name = "gpus in the sandbox"
+    remedy = "Look whether the device nodes of the driver are there and may be opened by any user."
+    try:
+        every = Hardware("cuda", tuple(gpu.index for gpu in gpus.read()), "nccl", mirrored=True)
+        spec = SandboxSpec(
+            argv=python_command("-c", IN_CUDA_SANDBOX),
+            environment=every.environment,
+            limits=every.limits,
+            devices=every.nodes,
+            seccomp_profile="cuda",
+        )
+        with Sandbox.start(spec) as sandbox:
+            status = sandbox.wait(TRIAL_SECONDS)
+            output = sandbox.output()
+    except (SandboxUnavailable, gpus.GpusUnavailable) as failure:
+        return Finding(name, False, str(failure), remedy, needed=False)
+    told = [json.loads(line.removeprefix("found ")) for line in output.splitlines() if line.startswith("found ")]
+    if status != 0 or not told or not told[0].get("product"):
+        why = told[0].get("error", "A product of ones was wrong.") if told else " ".join(output.split())[-300:]
+        return Finding(name, False, f"They cannot be used there: {why}", remedy, needed=False)
+    sentence = f"{', '.join(told[0]['gpus'])}: a product is right, {told[0]['seconds']:.1f} s after the start of torch."
+    return Finding(name, True, sentence, needed=False)
 
 
 def _inside(found: dict[str, str | bool]) -> list[Finding]:

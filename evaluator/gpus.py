@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 QUERY_SECONDS = 20.0
-FIELDS = "index,name,driver_version,memory.total,memory.used,clocks.sm,clocks.max.sm,temperature.gpu"
+FIELDS = "index,name,driver_version,compute_cap,memory.total,memory.used,clocks.sm,clocks.max.sm,temperature.gpu"
 REASONS = "clocks_event_reasons.active"
 MiB = 1024**2
 
@@ -32,11 +32,12 @@ class GpusUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Gpu:
-    """State of one GPU. Memory in bytes, clocks in MHz, temperature in degrees Celsius."""
+    """State of one GPU. Memory in bytes, clocks in MHz, temperature in degrees Celsius; ``capability`` as "9.0"."""
 
     index: int
     name: str
     driver: str
+    capability: str
     memory_bytes: int
     used_bytes: int
     sm_clock: int
@@ -76,11 +77,13 @@ def parse(text: str) -> tuple[Gpu, ...]:
 
 def _gpu(line: str) -> Gpu:
     try:
-        index, name, driver, total, used, clock, fastest, heat, reasons = (cell.strip() for cell in line.split(","))
+        cells = (cell.strip() for cell in line.split(","))
+        index, name, driver, capability, total, used, clock, fastest, heat, reasons = cells
         return Gpu(
             index=int(index),
             name=name,
             driver=driver,
+            capability=capability,
             memory_bytes=int(total) * MiB,
             used_bytes=int(used) * MiB,
             sm_clock=_number(clock),

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from evaluator import gpus
 from evaluator.contract import Precision
 
 FILE = Path(__file__).with_name("targets.json")
@@ -56,6 +57,8 @@ class Target(BaseModel):
     """The c10d backend between the ranks; ``emulated`` lets several of them share one GPU."""
     queue: str
     ranked: bool
+    timed: bool = True
+    """False where times say nothing: correctness is checked, and speed is not compared."""
     baselines: tuple[Literal["eager", "compile", "symm_mem"], ...] = ("eager",)
     """What a submission may be compared with: the strongest of these that runs on the host (``judge.baseline``)."""
     label: str = ""
@@ -105,11 +108,22 @@ def host_refusal(wanted: Target) -> str:
     """Why this host cannot serve the target, as a sentence; "" if it can."""
     if platform.system() != "Linux":
         return "Evaluations need Linux."
-    if wanted.device == "cuda":
-        return (
-            f"The target {wanted.name} needs {wanted.gpu or 'a'} GPUs; this version of the judge runs CPU targets only."
-        )
-    return ""
+    return _gpu_refusal(wanted) if wanted.device == "cuda" else ""
+
+
+def _gpu_refusal(wanted: Target) -> str:
+    """Why the GPUs of this host are not those of the target; "" if they are."""
+    try:
+        found = gpus.read()
+    except gpus.GpusUnavailable as reason:
+        return f"The target {wanted.name} needs GPUs. {reason}"
+    model = wanted.gpu.partition(" ")[0]
+    fitting = [gpu for gpu in found if not model or model in gpu.name.split()]
+    needed = 1 if wanted.process_group == "emulated" else wanted.world_size
+    if len(fitting) >= needed:
+        return ""
+    here = ", ".join(gpu.name for gpu in found) or "none"
+    return f"The target {wanted.name} needs {needed} {wanted.gpu or 'GPU'}; this host has {here}."
 
 
 def last_level_cache_bytes(wanted: Target) -> int:

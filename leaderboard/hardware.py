@@ -10,7 +10,7 @@ from django.db import transaction
 from leaderboard.models import Target
 
 # Named otherwise here, or of use to the judge and the prompts alone.
-_NOT_FIELDS = {"name", "ranked", "world_sizes", "hardware", "movement", "process_group", "baselines"}
+_NOT_FIELDS = {"name", "ranked", "world_sizes", "hardware", "movement", "process_group", "baselines", "timed"}
 
 
 @transaction.atomic

@@ -13,20 +13,18 @@ from contextlib import ExitStack
 
 from evaluator import demonstration, targets
 from evaluator.contract import Job, Phase, Progress, Report, TracePart
+from evaluator.gpus import GpusUnavailable
 from evaluator.judge import mechanisms, needs, static
 from evaluator.judge.arm import Arm
 from evaluator.judge.faults import Fault, HarnessFault
 from evaluator.judge.hardware import hardware_of
 from evaluator.judge.record import Record
-from evaluator.sandbox import ResourceLimits, SandboxLeftovers, SandboxUnavailable
+from evaluator.sandbox import SandboxLeftovers, SandboxUnavailable
 from problems.suite import registry
 
 __all__ = ["evaluate"]
 
 log = logging.getLogger(__name__)
-
-GiB = 1024**3
-LIMITS = ResourceLimits(memory_bytes=8 * GiB)
 
 
 def _nobody_listens(progress: Progress) -> None:
@@ -59,7 +57,7 @@ def evaluate(
     except Fault as fault:
         target = targets.targets().get(job.target)  # an invalid file is found before an unknown target is
         record.fail(needs.reconsidered(fault, mechanisms.scan(job.source), target) if target else fault)
-    except (HarnessFault, SandboxUnavailable, SandboxLeftovers) as fault:
+    except (HarnessFault, SandboxUnavailable, SandboxLeftovers, GpusUnavailable) as fault:
         log.error("evaluation %s: %s", job.attempt_id, fault)
         record.harness_failure(str(fault))
     except Exception as error:
@@ -86,7 +84,7 @@ def _evaluate(job: Job, record: Record, stack: ExitStack, with_timing: bool, wit
             name,
             world_size=job.world_size,
             threads=targets.threads_per_rank(job.world_size),
-            limits=LIMITS,
+            limits=hardware.limits,
             walled=walled,
             hardware=hardware,
         )

@@ -15,10 +15,11 @@ from evaluator.judge.endpoint import Endpoint
 from evaluator.judge.frames import Node, SequenceNode, TensorNode
 from evaluator.judge.launch import Call, Launch
 from evaluator.judge.layout import Encoded
-from evaluator.judge.quick import Fingerprint
+from evaluator.judge.oracles import compare_there
+from evaluator.judge.quick import Fingerprint, same_bytes
 from evaluator.judge.structure import Pair, describe_node, leaves, match, tensors
 from problems.suite.base import Case, Expected, Problem, Tolerance
-from problems.suite.compare import Comparison, compare, publicly_close
+from problems.suite.compare import Comparison, publicly_close
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,13 @@ class RankSnapshot:
     aliases: tuple[str, ...]
     """For each tensor of the output the argument in whose memory it begins, or ""."""
 
+    def same_as(self, other: RankSnapshot) -> bool:
+        """True if both hold the same to the bit."""
+        if (self.node, self.changed, self.aliases) != (other.node, other.changed, other.aliases):
+            return False
+        mine, theirs = ([*x.values, *(t for held in x.arguments.values() for t in held)] for x in (self, other))
+        return all(_same_bits(one, two) for one, two in zip(mine, theirs, strict=True))
+
     def value(self, pair: Pair) -> torch.Tensor:
         """The delivered tensor of a pair."""
         for node, value in zip(tensors(self.node), self.values, strict=True):
@@ -42,6 +50,12 @@ class RankSnapshot:
                 assert value is not None
                 return value
         raise KeyError(pair.path)
+
+
+def _same_bits(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return same_bytes(*(x.contiguous().view(-1).view(torch.uint8) for x in (one, other)))
 
 
 def take(
@@ -122,7 +136,7 @@ def _check_rank(problem: Problem, case: Case, rank: int, wanted: Expected, snaps
             result.structure.append(found)
         else:
             value = snapshot.value(found)
-            result.compared.append((found, value, compare(found.leaf, value, tolerance)))
+            result.compared.append((found, value, compare_there(problem, found.leaf, value, tolerance)))
     in_place = {*problem.may_mutate, *wanted.mutated}
     for node, alias in zip(tensors(snapshot.node), snapshot.aliases, strict=True):
         if alias and alias not in {*in_place, *problem.may_alias}:
@@ -156,7 +170,7 @@ def _check_mutated(result: RankCheck, wanted: Expected, snapshot: RankSnapshot, 
         if name in problem.replaces:
             continue
         for index, (leaf, tensor) in enumerate(zip(leaves(value), snapshot.arguments[name], strict=True)):
-            comparison = compare(leaf, tensor, problem.tolerance(case.dtype))
+            comparison = compare_there(problem, leaf, tensor, problem.tolerance(case.dtype))
             pair = Pair(f"{name}[{index}] after the call", leaf, _argument_node(tensor))
             result.compared.append((pair, tensor, comparison))
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-from evaluator import targets
+from evaluator import gpus, targets
 from evaluator.contract import CaseResult, Code, Compatible, Job, Phase, Precision
 from evaluator.judge import bounds, mechanisms, probes, trials
 from evaluator.judge.arm import Arm
@@ -21,6 +21,7 @@ from evaluator.judge.labelling import Labelling
 from evaluator.judge.launch import Launch
 from evaluator.judge.layout import Partition
 from evaluator.judge.observer import Observer
+from evaluator.judge.oracles import with_oracle_on
 from evaluator.judge.record import Record
 from evaluator.judge.speed import Pilot, Speed
 from evaluator.judge.statistics import median, undisturbed
@@ -33,6 +34,7 @@ DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precisi
 PILOT_CALLS = 6
 CACHE_MULTIPLE = 3
 """Slots of the input regions rotate over this multiple of the last-level cache."""
+GPU_HOST_THREADS = 4
 MAX_REGIONS_BYTES = 512 * 1024**2
 """Most memory that the input regions of all ranks of an arm take for the sake of rotation."""
 
@@ -55,7 +57,7 @@ class Evaluation:
         self.reference = reference
         self.candidate = candidate
         self.target = targets.target(job.target)
-        self.problem = registry.get(job.problem_id)
+        self.problem = with_oracle_on(registry.get(job.problem_id), self.target.device)
         self.dtype = DTYPES[job.precision]
         self.case = self.problem.public_case(world_size=job.world_size, dtype=self.dtype, device=self.target.device)
         if self.case.dtype != self.dtype:
@@ -73,10 +75,12 @@ class Evaluation:
 
     def run(self, *, with_timing: bool, with_probes: bool) -> None:
         """All phases in order. Raises Fault at the first that the submission fails."""
-        with _one_thread():
+        with _few_threads(self.target.device):
             self._prepare()
             self._correctness()
-            if with_timing:
+            if not self.target.timed:
+                self.record.skip(Phase.TIMING, f"Times on {self.target.name} say nothing: its ranks share one GPU.")
+            elif with_timing:
                 self._timing()
             else:
                 self.record.skip(Phase.TIMING, "Not asked for.")
@@ -107,6 +111,7 @@ class Evaluation:
 
     def _versions(self) -> dict[str, str]:
         return {
+            **(_of_gpus(self.candidate.hardware.numbers) if self.target.device == "cuda" else {}),
             "python": self.candidate.python,
             "torch": self.candidate.torch,
             "suite": registry.SUITE_VERSION,
@@ -300,11 +305,25 @@ class Evaluation:
             self.record.scheduled += observer.scheduled
 
 
+def _of_gpus(numbers: tuple[int, ...]) -> dict[str, str]:
+    """Versions that decide about GPUs, and which they are. Raises GpusUnavailable."""
+    used = [gpu for gpu in gpus.read() if gpu.index in numbers]
+    return {
+        "gpus": ", ".join(gpu.name for gpu in used),
+        "driver": ", ".join(sorted({gpu.driver for gpu in used})),
+        "cuda": torch.version.cuda or "",
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),  # type: ignore[no-untyped-call]
+    }
+
+
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """The judge computes on one thread: idle threads of a pool spin and would disturb the ranks."""
+def _few_threads(device: str) -> Iterator[None]:
+    """The judge computes on one thread beside ranks on CPUs: idle threads of a pool spin and would disturb them.
+
+    Beside ranks on GPUs it hides and compares large tensors on a few.
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(1 if device == "cpu" else min(before, GPU_HOST_THREADS))
     try:
         yield
     finally:

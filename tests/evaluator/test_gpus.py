@@ -10,13 +10,13 @@ import pytest
 from evaluator import gpus
 from evaluator.gpus import ClockLog, GpusUnavailable, MiB, left_behind, parse
 
-LINE = "0, NVIDIA H200, 580.159.03, 143771, 4, 1980, 1980, 41, 0x0000000000000000"
+LINE = "0, NVIDIA H200, 580.159.03, 9.0, 143771, 4, 1980, 1980, 41, 0x0000000000000000"
 
 
 def test_states_are_read_in_order_of_their_numbers() -> None:
     first, second = parse(f"{LINE.replace('0, NV', '1, NV', 1)}\n{LINE}\n")
     assert (first.index, second.index) == (0, 1)
-    assert first.name == "NVIDIA H200"
+    assert (first.name, first.capability) == ("NVIDIA H200", "9.0")
     assert first.memory_bytes == 143771 * MiB
     assert first.slowed_by == ()
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 import evaluator.judge
+import evaluator.judge.hardware
 from evaluator.contract import Job, Limits
 from evaluator.judge import evaluate
 from evaluator.judge.hardware import Hardware
@@ -38,7 +39,7 @@ def test_kernel_gets_its_verdict(
 ) -> None:
     hardware = Hardware(process_group=process_group, mirrored=True)
     monkeypatch.setattr(evaluator.judge, "hardware_of", lambda target, world_size: hardware)
-    monkeypatch.setattr(evaluator.judge, "LIMITS", ResourceLimits(memory_bytes=2048 * MiB))
+    monkeypatch.setattr(evaluator.judge.hardware, "CPU_LIMITS", ResourceLimits(memory_bytes=2048 * MiB))
     source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
     wanted = dict(re.findall(r"^# (\w+): (.+)$", source, re.MULTILINE))
     report = evaluate(

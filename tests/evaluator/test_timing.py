@@ -137,7 +137,7 @@ def test_a_disturbed_machine_ends_the_comparison_without_a_decision(monkeypatch:
 
 
 def gpu(*reasons: str, clock: int = 1_980) -> Gpu:
-    return Gpu(0, "H200", "580", 10, 1, clock, 1_980, 40, reasons)
+    return Gpu(0, "H200", "580", "9.0", 10, 1, clock, 1_980, 40, reasons)
 
 
 def test_a_gpu_that_is_slowed_down_voids_the_pair_and_its_power_cap_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from uuid import uuid4
 
 import pytest
 
-import evaluator.judge
+import evaluator.judge.hardware
 from evaluator.contract import Decision, Job, Limits, Phase, PhaseStatus, Progress, Report
 from evaluator.judge import arm, evaluate
 from evaluator.sandbox import ResourceLimits
@@ -43,7 +43,7 @@ LIMITS = ResourceLimits(memory_bytes=2 * GiB, tmp_bytes=64 * MiB, shm_bytes=64 *
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory bombs need not fill the machine."""
-    monkeypatch.setattr(evaluator.judge, "LIMITS", LIMITS)
+    monkeypatch.setattr(evaluator.judge.hardware, "CPU_LIMITS", LIMITS)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import sys
 import traceback
@@ -29,6 +30,7 @@ DTYPES = [
     torch.uint8,
     torch.bool,
 ]
+STUCK_SECONDS = 200
 CASES: dict[str, Callable[[World], None]] = {}
 
 
@@ -350,6 +352,7 @@ def main() -> None:
     from evaluator.runner.emulation import BACKEND, register
 
     torch.set_num_threads(1)
+    faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True)  # says where a rank hangs
     register()
     register()
     dist.init_process_group(
