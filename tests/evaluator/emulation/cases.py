@@ -30,7 +30,7 @@ DTYPES = [
     torch.uint8,
     torch.bool,
 ]
-STUCK_SECONDS = 200
+STUCK_SECONDS = 75
 CASES: dict[str, Callable[[World], None]] = {}
 
 

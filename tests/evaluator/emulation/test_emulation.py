@@ -16,7 +16,7 @@ import pytest
 from . import cases
 
 SIZE = 4  # ranks
-SECONDS = 240
+SECONDS = 120
 
 
 def run_ranks(folder: Path, device: str) -> list[dict[str, str]]:
