@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 NONE = "–"
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
@@ -45,3 +47,19 @@ def bytes_text(size: int) -> str:
 def error_text(value: float | None) -> str:
     """An error in units of rms: two significant digits."""
     return NONE if value is None else f"{value:.2g}"
+
+
+def usd_text(amount: Decimal | float | None) -> str:
+    """Cents, and below ten of them two significant digits: 1234.5 -> '$1,234.50', 0.001234 -> '$0.0012'."""
+    if amount is None:
+        return NONE
+    value, digits = float(amount), 2
+    while digits < 6 and 0 < value < 0.995 * 10 ** (1 - digits):
+        digits += 1
+    return f"${value:,.{digits}f}"
+
+
+def cost_text(usd: Decimal | float | str | None, tokens: int | None) -> str:
+    """What something cost, as far as it is known: '$0.42, 18,000 tokens'."""
+    parts = [usd_text(Decimal(usd))] if usd is not None else []
+    return ", ".join([*parts, f"{tokens:,} tokens"] if tokens is not None else parts) or NONE

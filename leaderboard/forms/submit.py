@@ -44,7 +44,7 @@ class ManyFilesField(forms.FileField):
     """Cleans to a list of uploaded files. Empty ones are let through: intake has a sentence for them."""
 
     def __init__(self, *, folder: bool = False, **kwargs: Any) -> None:
-        attrs = {"webkitdirectory": True} if folder else {"accept": ".py,.zip"}
+        attrs = {"webkitdirectory": True} if folder else {"accept": ".py,.zip,.csv"}
         super().__init__(widget=ManyFilesInput(attrs=attrs), required=False, allow_empty_file=True, **kwargs)
 
     def clean(self, data: Any, initial: Any = None) -> list[UploadedFile]:  # type: ignore[override]

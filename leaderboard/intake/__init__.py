@@ -3,12 +3,13 @@
 ``preview`` stores what was sent with one finding a file; ``confirm`` makes it a run. Every finding has a sentence.
 """
 
-from leaderboard.intake.confirming import Declaration, IntakeError, LimitReached, confirm
+from leaderboard.intake.confirming import RUN_USD, Declaration, IntakeError, LimitReached, confirm, step_costs
 from leaderboard.intake.findings import Finding, Status
 from leaderboard.intake.previewing import missing_problems, preview
 from leaderboard.intake.reading import Sent
 
 __all__ = [
+    "RUN_USD",
     "Declaration",
     "Finding",
     "IntakeError",
@@ -18,4 +19,5 @@ __all__ = [
     "confirm",
     "missing_problems",
     "preview",
+    "step_costs",
 ]

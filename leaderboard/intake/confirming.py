@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Decimal
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -30,6 +31,8 @@ from leaderboard.models import (
     Visibility,
 )
 from problems.models import Problem, Suite
+
+RUN_USD = Decimal("0.0001")  # the smallest part of a dollar that the cost of a run keeps
 
 
 class IntakeError(Exception):
@@ -97,6 +100,8 @@ def confirm(upload: Upload, declaration: Declaration, *, user: User, suite: Suit
             file_name=finding["file_name"],
             sample=finding["sample"],
             step=finding["step"],
+            cost_usd=finding.get("cost_usd"),
+            cost_tokens=finding.get("cost_tokens"),
         )
         for finding in accepted
     )
@@ -130,6 +135,8 @@ def _check(upload: Upload, declaration: Declaration, accepted: Sequence[dict[str
             sentence = f"The target {target} does not evaluate {declaration.precision}; it offers {offered}."
             raise IntakeError("precision_not_offered", sentence)
     _check_track(declaration.track, accepted)
+    if declaration.track == Track.AGENTIC:
+        _check_costs(declaration, accepted)
 
 
 def _check_limits(declaration: Declaration, files: int, now: datetime) -> None:
@@ -151,6 +158,32 @@ def _check_track(track: str, accepted: Sequence[dict[str, object]]) -> None:
         raise IntakeError("samples_in_other_track", "Files with samples belong to the track multi-sample.")
     if track != Track.AGENTIC and any(finding["step"] for finding in accepted):
         raise IntakeError("steps_in_other_track", "Files with steps belong to the track agentic.")
+    if track != Track.AGENTIC and step_costs(accepted) != (None, None):
+        raise IntakeError(
+            "costs_in_other_track",
+            "Costs of steps belong to the track agentic. In other tracks give the cost of the run, without costs.csv.",
+        )
+
+
+def step_costs(accepted: Sequence[Mapping[str, Any]]) -> tuple[Decimal | None, int | None]:
+    """What the steps of the accepted findings cost together, in US dollars and tokens; None where nothing was given."""
+    usd = [Decimal(f["cost_usd"]) for f in accepted if f.get("cost_usd") is not None]
+    tokens = [int(f["cost_tokens"]) for f in accepted if f.get("cost_tokens") is not None]
+    return sum(usd, Decimal(0)) if usd else None, sum(tokens) if tokens else None
+
+
+def _check_costs(declaration: Declaration, accepted: Sequence[dict[str, object]]) -> None:
+    """A run costs at least what its steps cost. Dollars are compared as exactly as a run keeps them."""
+    usd, tokens = step_costs(accepted)
+    given_usd, given_tokens = declaration.cost_usd, declaration.cost_tokens
+    if usd is not None and given_usd is not None and given_usd < usd.quantize(RUN_USD, ROUND_FLOOR):
+        sentence = f"The cost of the run, ${given_usd:,f}, is below that of its steps in costs.csv, ${usd:,f} together."
+        raise IntakeError("cost_below_steps", sentence)
+    if tokens is not None and given_tokens is not None and given_tokens < tokens:
+        sentence = (
+            f"The tokens of the run, {given_tokens:,}, are fewer than those of its steps in costs.csv, {tokens:,}."
+        )
+        raise IntakeError("cost_below_steps", sentence)
 
 
 def _make_run(upload: Upload, declaration: Declaration, user: User, now: datetime) -> Run:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
 
 class Status(StrEnum):
-    """``accepted`` files become submissions, ``refused`` ones need a remedy, ``ignored`` ones were never meant."""
+    """``accepted`` files become submissions, ``used`` ones say something of those, ``refused`` ones need a remedy,
+    ``ignored`` ones were never meant."""
 
     ACCEPTED = "accepted"
+    USED = "used"
     REFUSED = "refused"
     IGNORED = "ignored"
 
@@ -20,8 +23,8 @@ class Status(StrEnum):
 class Finding:
     """One file as it was found. ``path`` is as sent, made printable; ``line`` and ``column`` count from 1.
 
-    ``problem`` is the number of the problem that the file answers, where one was found. ``warnings`` are sentences
-    about accepted files.
+    ``problem`` is the number of the problem that the file answers, where one was found. ``warnings`` are further
+    sentences. Costs are those of the step, None where they were not given.
     """
 
     path: str
@@ -40,10 +43,14 @@ class Finding:
     line: int | None = None
     column: int | None = None
     warnings: tuple[str, ...] = ()
+    cost_usd: Decimal | None = None
+    cost_tokens: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, as ``Upload.findings`` keeps it."""
-        return {**dataclasses.asdict(self), "status": self.status.value, "warnings": list(self.warnings)}
+        cost_usd = None if self.cost_usd is None else str(self.cost_usd)
+        plain = {"status": self.status.value, "warnings": list(self.warnings), "cost_usd": cost_usd}
+        return {**dataclasses.asdict(self), **plain}
 
 
 def refused(path: str, code: str, sentence: str, **fields: Any) -> Finding:

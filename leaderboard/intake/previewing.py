@@ -13,7 +13,7 @@ from django.db import transaction
 
 from evaluator import demonstration
 from leaderboard import audit
-from leaderboard.intake import names, reading, sources
+from leaderboard.intake import costs, names, reading, sources
 from leaderboard.intake.findings import Finding, Status, printable, refused
 from leaderboard.intake.reading import Entry, Sent
 from leaderboard.intake.sources import Text, Trouble
@@ -24,13 +24,14 @@ from problems.models import Problem, Suite
 def preview(user: User, files: Iterable[Sent], *, suite: Suite) -> Upload:
     """Store an upload in state ``previewed``: its findings, and the sources of the files that were accepted.
 
-    ``files`` may be kernels, zips of them, or pasted text under a name such as ``13.py``. Whatever they hold, the
-    result is an upload; only the database can make this fail, and then nothing is stored.
+    ``files`` may be kernels, zips of them, or pasted text under a name such as ``13.py``, and ``costs.csv``.
+    Whatever they hold, the result is an upload; only the database can make this fail, and then nothing is stored.
     """
     contents = reading.read(files)
     catalogue = names.Catalogue(list(Problem.objects.in_suite(suite)))
-    looked_at, texts = _look(contents.entries, catalogue)
-    findings = [*_refuse_rivals(looked_at), *contents.findings]
+    bills = [entry for entry in contents.entries if costs.is_costs(entry.path)]
+    looked_at, texts = _look([entry for entry in contents.entries if not costs.is_costs(entry.path)], catalogue)
+    findings = [*costs.assign(bills, _refuse_rivals(looked_at), catalogue), *contents.findings]
     accepted = {f.sha256 for f in findings if f.status is Status.ACCEPTED}
     with transaction.atomic():
         upload = Upload.objects.create(

@@ -39,6 +39,19 @@ def decode(path: str, data: bytes) -> Text | Trouble:
     """The file's text, or why it is none that Python could read."""
     if not path.lower().endswith(".py"):
         return Trouble("not_python_name", "Not a Python file: its name does not end in .py.")
+    found = text_of(data)
+    if isinstance(found, Trouble):
+        return found
+    for number, start in enumerate(found.text.split("\n", 2)[:2], start=1):
+        cookie = _COOKIE.match(start)
+        if cookie and cookie[1].lower().replace("_", "-") not in _UTF8:
+            sentence = f"Line {number} declares the encoding {cookie[1]}; files must be UTF-8. Remove that line."
+            return Trouble("not_utf8", sentence, number)
+    return found
+
+
+def text_of(data: bytes) -> Text | Trouble:
+    """``data`` as text in UTF-8, or why it is none."""
     if not data.strip():
         return Trouble("empty", "The file is empty.")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -55,11 +68,6 @@ def decode(path: str, data: bytes) -> Text | Trouble:
         line = data[: error.start].count(b"\n") + 1
         sentence = f"Not encoded as UTF-8: byte 0x{data[error.start]:02x} in line {line}. Save it as UTF-8."
         return Trouble("not_utf8", sentence, line)
-    for number, start in enumerate(text.split("\n", 2)[:2], start=1):
-        cookie = _COOKIE.match(start)
-        if cookie and cookie[1].lower().replace("_", "-") not in _UTF8:
-            sentence = f"Line {number} declares the encoding {cookie[1]}; files must be UTF-8. Remove that line."
-            return Trouble("not_utf8", sentence, number)
     return Text(text, warnings)
 
 

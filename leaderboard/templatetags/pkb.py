@@ -29,6 +29,7 @@ _FILTERS: dict[str, Callable[..., str]] = {
 for _name, _filter in _FILTERS.items():
     register.filter(_name, _filter)
 register.simple_tag(figures.interval_text, name="interval")
+register.simple_tag(figures.cost_text, name="cost")
 register.simple_tag(charts.correctness_bar)
 register.simple_tag(charts.type_strip)
 register.simple_tag(charts.type_letters)

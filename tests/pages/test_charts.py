@@ -7,7 +7,15 @@ import re
 import pytest
 
 from leaderboard.charts import TypeShare, correctness_bar, timing_plot, type_strip
-from leaderboard.figures import bytes_text, interval_text, percent_text, ratio_text, seconds_text
+from leaderboard.figures import (
+    bytes_text,
+    cost_text,
+    interval_text,
+    percent_text,
+    ratio_text,
+    seconds_text,
+    usd_text,
+)
 
 
 def heights(svg: str) -> list[float]:
@@ -65,6 +73,12 @@ def test_labels_are_escaped() -> None:
         (ratio_text(1.2345), "1.23×"),
         (interval_text(1.1, 1.25), "1.10–1.25×"),
         (interval_text(None, None), "–"),
+        (usd_text(1234.5), "$1,234.50"),
+        (usd_text(0.00123), "$0.0012"),
+        (usd_text(0.0000004), "$0.000000"),
+        (usd_text(0), "$0.00"),
+        (cost_text("0.420000", 18_000), "$0.42, 18,000 tokens"),
+        (cost_text(None, None), "–"),
         (bytes_text(999), "999 B"),
         (bytes_text(12_345), "12.3 kB"),
         (bytes_text(1_000_000), "1.0 MB"),

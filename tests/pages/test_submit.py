@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -186,3 +188,31 @@ def test_an_upload_that_went_meanwhile_is_named(site: Site, monkeypatch: pytest.
     response = client.post(reverse("preview", args=[sent.pk]), declaration())
     assert response.status_code == 422
     assert "was not confirmed in time and is gone" in response.content.decode()
+
+
+def test_costs_of_steps_are_previewed_fill_the_form_and_reach_the_files(site: Site) -> None:
+    client = site.client("owner")
+    names = ("step_0/1_p_pytorch.py", "step_1/1_p_pytorch.py", "costs.csv")
+    table = "problem,step,cost_usd,cost_tokens\n1,0,0.25,1000\n1,1,0.00001,500\n"
+    files = [SimpleUploadedFile(name, (table if name == "costs.csv" else f"{GOOD}# {name}").encode()) for name in names]
+    client.post(reverse("submit"), {"files": files, "paths": json.dumps(names), "end": "1"})
+    sent = Upload.objects.latest("created_at")
+    response = client.get(reverse("preview", args=[sent.pk]))
+    page = response.content.decode()
+    assert "2 files can be judged." in page
+    assert "Says what 2 steps cost." in page
+    assert "Cost of the step: $0.25, 1,000 tokens." in page
+    form = response.context["form"]
+    assert (form["track"].value(), form["cost_usd"].value(), form["cost_tokens"].value()) == (
+        "agentic", Decimal("0.2501"), 1_500,
+    )  # fmt: skip
+
+    too_little = client.post(reverse("preview", args=[sent.pk]), declaration(track="agentic", cost_usd="0.2"))
+    assert too_little.status_code == 422
+    assert "The cost of the run, $0.2, is below that of its steps in costs.csv" in too_little.content.decode()
+    client.post(reverse("preview", args=[sent.pk]), declaration(track="agentic", cost_usd="0.2501"))
+    run = Run.objects.get(upload=sent)
+    step = run.submissions.get(step=0)
+    assert (step.cost_usd, step.cost_tokens) == (Decimal("0.25"), 1_000)
+    shown = client.get(reverse("submission", args=[step.public_id])).content.decode()
+    assert "step 0, cost $0.25, 1,000 tokens" in shown
