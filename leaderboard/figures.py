@@ -49,6 +49,11 @@ def error_text(value: float | None) -> str:
     return NONE if value is None else f"{value:.2g}"
 
 
+def count_text(number: int | None) -> str:
+    """18000 -> '18,000'."""
+    return NONE if number is None else f"{number:,}"
+
+
 def usd_text(amount: Decimal | float | None) -> str:
     """Cents, and below ten of them two significant digits: 1234.5 -> '$1,234.50', 0.001234 -> '$0.0012'."""
     if amount is None:
@@ -62,4 +67,4 @@ def usd_text(amount: Decimal | float | None) -> str:
 def cost_text(usd: Decimal | float | str | None, tokens: int | None) -> str:
     """What something cost, as far as it is known: '$0.42, 18,000 tokens'."""
     parts = [usd_text(Decimal(usd))] if usd is not None else []
-    return ", ".join([*parts, f"{tokens:,} tokens"] if tokens is not None else parts) or NONE
+    return ", ".join([*parts, f"{count_text(tokens)} tokens"] if tokens is not None else parts) or NONE

@@ -28,6 +28,7 @@ urlpatterns = [
     path("models/<slug:slug>/", models.model_page, name="model"),
     path("runs/<slug:run_id>/", runs.run_page, name="run"),
     path("runs/<slug:run_id>/live/", runs.run_live, name="run-live"),
+    path("runs/<slug:run_id>/steps.<slug:kind>", runs.run_steps, name="run-steps"),
     path("runs/<slug:run_id>/cancel/", runs.run_cancel, name="run-cancel"),
     path("runs/<slug:run_id>/retry/", runs.run_retry, name="run-retry"),
     path("runs/<slug:run_id>/withdraw/", runs.run_withdraw, name="run-withdraw"),

@@ -110,14 +110,32 @@ class RunPage:
             if a.verdict and a.verdict.code != Code.CORRECT
         )
         profile = self.score.profile if self.score else {}
+        steps = profiles.steps(profile)
         drawn = (
             plots.waterfall(timed),
             plots.roofline(timed),
-            plots.agent_steps(profiles.steps(profile), self.score.problems if self.score else 0),
+            plots.agent_steps(steps, self.score.problems if self.score else 0),
+            plots.step_costs(steps),
             plots.failures(outcome.failures_by_phase(failed), files=sum(bool(a.verdict) for a in self.answers)),
             plots.mechanisms(profiles.uses([profile])),
         )
         return [plot for plot in drawn if plot]
+
+    @property
+    def costs_unknown(self) -> bool:
+        """Whether an agent's run has no curve of costs."""
+        return plots.step_costs(profiles.steps(self.score.profile if self.score else {})) is None
+
+    @property
+    def step_files(self) -> list[tuple[str, str]]:
+        """Name and address of each file of the run's steps; none for runs without."""
+        if not (self.score and self.evaluation and self.score.profile.get("steps")):
+            return []
+        query = f"?on={self.evaluation.public_id}"
+        return [
+            (name, reverse("run-steps", args=[self.run.public_id, kind]) + query)
+            for kind, name in (("csv", "CSV"), ("json", "JSON"), ("parquet", "Parquet"))
+        ]
 
     @property
     def failures(self) -> list[Failures]:
@@ -149,6 +167,17 @@ def read(run: Run, user: Any, evaluation_id: str = "") -> RunPage:
         retriable=retriable_in(chosen),
         may_retry=is_inside(user, run.team),
     )
+
+
+def score_with_steps(run: Run, user: Any, evaluation_id: str = "") -> EvaluationScore | None:
+    """The score of the evaluation that ``read`` chooses, if it has steps and ``user`` may see it; else None."""
+    if run.state == RunState.WITHDRAWN and not is_inside(user, run.team):
+        return None
+    scores = EvaluationScore.objects.filter(evaluation__run=run).order_by("-evaluation__created_at")
+    if evaluation_id:
+        scores = scores.filter(evaluation__public_id=evaluation_id)
+    score = scores.select_related("evaluation__run__model", "evaluation__target", "evaluation__suite").first()
+    return score if score and score.profile.get("steps") else None
 
 
 def _submissions(run: Run, evaluation: Evaluation) -> QuerySet[Submission]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluator.contract import Decision
-from leaderboard.figures import interval_text, percent_text, ratio_text, seconds_text
+from leaderboard.figures import cost_text, count_text, interval_text, percent_text, ratio_text, seconds_text, usd_text
 from leaderboard.plots import Head, Plot, axis, line_at
 from leaderboard.plots.scales import ratio_axis, time_axis
 from leaderboard.profiles import Step, Use
@@ -194,6 +194,8 @@ def agent_steps(steps: Sequence[Step], problems: int) -> Plot | None:
         ("ever_correct", "correct at some step", "--accent", "dot", "circle-open"),
         ("ever_faster", "faster at some step", "--good", "dot", "square-open"),
     )
+    names = ("Step", "Answered", "Correct", "Faster", "Correct at some step", "Faster at some step")
+    heads = [Head(name, numeric=True) for name in names]
     return Plot(
         key="steps",
         title="Step by step",
@@ -214,12 +216,56 @@ def agent_steps(steps: Sequence[Step], problems: int) -> Plot | None:
             "xaxis": axis("Step", tickmode="linear", dtick=max(1, round(len(steps) / 12))),
             "yaxis": axis(f"Problems of {problems}", rangemode="tozero"),
         },
-        heads=[
-            Head("Step", numeric=True), Head("Answered", numeric=True), Head("Correct", numeric=True),
-            Head("Faster", numeric=True), Head("Correct at some step", numeric=True),
-            Head("Faster at some step", numeric=True),
+        heads=heads,
+        rows=[[str(part) for part in step[: len(heads)]] for step in steps],
+    )  # fmt: skip
+
+
+def step_costs(steps: Sequence[Step]) -> Plot | None:
+    """What had been spent by each step, in US dollars if they were given, else in tokens; None where neither is known.
+
+    The curve ends before the first step for which the total is not known.
+    """
+    in_usd = any(step.cost_usd is not None for step in steps)
+    priced = [step for step in steps if (step.cost_usd if in_usd else step.cost_tokens) is not None]
+    if not priced:
+        return None
+    last = priced[-1]
+    ends = (
+        f" It ends before step {steps[len(priced)].step}, which has a file without a cost." if last != steps[-1] else ""
+    )
+    unit = "US$" if in_usd else "tokens"
+    return Plot(
+        key="step-costs",
+        title="Cost step by step",
+        says=f"By step {last.step}, {cost_text(last.cost_usd, last.cost_tokens)} had been spent.{ends}",
+        note=f"Spent on all files until then, on all problems together, as the team reported it.{ends}",
+        help="cost-step-by-step",
+        traces=[
+            {
+                "type": "scatter", "mode": "lines+markers", "name": f"cost, {unit}",
+                "x": [step.step for step in priced],
+                "y": [step.cost_usd if in_usd else step.cost_tokens for step in priced],
+                "text": [
+                    f"step {step.step}<br>{cost_text(step.cost_usd, step.cost_tokens)}<br>{step.correct} correct"
+                    for step in priced
+                ],
+                "hoverinfo": "text",
+                "line": {"color": "--accent"}, "marker": {"symbol": "circle", "size": 8},
+            }
         ],
-        rows=[[str(part) for part in step] for step in steps],
+        layout={
+            "xaxis": axis("Step", tickmode="linear", dtick=max(1, round(len(steps) / 12))),
+            "yaxis": axis(f"Spent so far, {unit}", rangemode="tozero", separatethousands=True),
+        },
+        heads=[
+            Head(name, numeric=True)
+            for name in ("Step", "Spent so far, US$", "Spent so far, tokens", "Correct", "Faster")
+        ],
+        rows=[
+            [str(step.step), usd_text(step.cost_usd), count_text(step.cost_tokens), str(step.correct), str(step.faster)]
+            for step in steps
+        ],
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from leaderboard.pages.board import Board
 from leaderboard.pages.selection import Selection
 from leaderboard.scoring import RANKING_RULE
 from leaderboard.views.conditional import versioned
+from leaderboard.views.downloads import as_file
 from problems.models import Suite
 
 # Key, head, whether numeric, and the group of columns that it belongs to ("" is always shown).
@@ -81,10 +82,7 @@ def board_export(request: HttpRequest, kind: str, *, version: str | None) -> Htt
         return HttpResponse(_sentences(form), status=400, content_type="text/plain; charset=utf-8")
     response = StreamingHttpResponse(writer.stream(board.read(selection)), content_type=writer.content_type)
     name = "-".join(filter(None, ("leaderboard", selection.target and selection.target.name, selection.type)))
-    response["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
-    if kind == "parquet":
-        response["Content-Encoding"] = "identity"  # compressed inside
-    return response
+    return as_file(response, name, kind)
 
 
 @require_safe

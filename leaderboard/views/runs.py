@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from leaderboard import lifecycle
+from leaderboard import exports_steps, lifecycle
 from leaderboard.access import evaluation_of, run_for_member, run_for_retry, run_for_viewer
 from leaderboard.forms import posted
 from leaderboard.forms.runs import WithdrawForm
 from leaderboard.pages import run as reading
+from leaderboard.views.downloads import as_file
 
 STOP_POLLING = 286  # htmx swaps the answer in and asks no more
 
@@ -35,6 +36,18 @@ def run_live(request: HttpRequest, run_id: str) -> HttpResponse:
     if not page.live:
         response["HX-Refresh"] = "true"
     return response
+
+
+@require_safe
+def run_steps(request: HttpRequest, run_id: str, kind: str) -> HttpResponse:
+    """The steps of an agentic run as a file."""
+    run = run_for_viewer(request.user, run_id)
+    writer = exports_steps.WRITERS.get(kind)
+    score = reading.score_with_steps(run, request.user, request.GET.get("on", ""))
+    if writer is None or score is None:
+        raise Http404
+    response = HttpResponse(writer.write(score), content_type=writer.content_type)
+    return as_file(response, f"run-{run.public_id}-steps", kind)
 
 
 @login_required

@@ -72,9 +72,16 @@ def _answer(evaluation: Evaluation, problem: Problem, step: int, *, good: bool) 
         "utilisation": 0.2 * speedup,
         "mechanisms": ["SM peer access", "TMA (static)"],
     }
+    agentic = evaluation.run.track == Track.AGENTIC
     verdict = VerdictFactory(
         evaluation=evaluation,
-        submission=SubmissionFactory(run=evaluation.run, problem=problem, step=step, source=source),
+        submission=SubmissionFactory(
+            run=evaluation.run,
+            problem=problem,
+            step=step,
+            source=source,
+            **({"cost_usd": 0.05 * problem.number, "cost_tokens": 2_000 + 500 * step} if agentic else {}),
+        ),
         code="correct" if good else "wrong_values",
         failed_phase="" if good else "trials",
         **(timed if good else {"mechanisms": ["torch.distributed"]}),
@@ -88,7 +95,14 @@ def charts(evaluations: list[Evaluation]) -> dict[str, set[str]]:
     agent, other = evaluations
     pair = f"run={agent.run.public_id}&run={other.run.public_id}"
     return {
-        reverse("run", args=[agent.run.public_id]): {"waterfall", "roofline", "steps", "failures", "mechanisms"},
+        reverse("run", args=[agent.run.public_id]): {
+            "waterfall",
+            "roofline",
+            "steps",
+            "step-costs",
+            "failures",
+            "mechanisms",
+        },
         reverse("run", args=[other.run.public_id]): {"waterfall", "roofline", "failures", "mechanisms"},
         reverse("model", args=[agent.run.model.slug]): {"field", "failures", "mechanisms"},
         reverse("problem", args=[1]): {"distribution", "best"},

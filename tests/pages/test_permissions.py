@@ -12,8 +12,8 @@ import pytest
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from leaderboard import membership
-from leaderboard.models import Invitation, Run, RunState, Upload, Visibility
+from leaderboard import membership, scores
+from leaderboard.models import Evaluation, Invitation, Run, RunState, Track, Upload, Visibility
 from tests.factories import EvaluationFactory, evaluated_run
 from tests.pages.site import Site, with_trace
 
@@ -53,6 +53,10 @@ TABLE: dict[tuple[str, str, str], tuple[int | str, ...]] = {
     ("GET", "run", "withdrawn"): (OK, OK, OK, OK, OK),
     ("GET", "run-live", "public"): (STOP, STOP, STOP, STOP, STOP),
     ("GET", "run-live", "private"): (HIDDEN, HIDDEN, STOP, STOP, STOP),
+    ("GET", "run-steps", "public"): (OK, OK, OK, OK, OK),
+    ("GET", "run-steps", "private"): (HIDDEN, HIDDEN, OK, OK, OK),
+    ("GET", "run-steps", "embargoed"): (HIDDEN, HIDDEN, OK, OK, OK),
+    ("GET", "run-steps", "withdrawn"): (HIDDEN, HIDDEN, OK, OK, OK),
     ("GET", "submission", "public"): (OK, OK, OK, OK, OK),
     ("GET", "submission", "private"): (HIDDEN, HIDDEN, OK, OK, OK),
     ("GET", "submission", "embargoed"): (HIDDEN, HIDDEN, OK, OK, OK),
@@ -201,6 +205,10 @@ def _address(site: Site, route: str) -> str:
     if route == "compare":
         other = evaluated_run("tie", suite=site.suite).run
         return f"{reverse(route)}?run={site.run.public_id}&run={other.public_id}"
+    if route == "run-steps":
+        Run.objects.filter(pk=site.run.pk).update(track=Track.AGENTIC)
+        scores.materialise(Evaluation.objects.get(pk=site.evaluation.pk))
+        return reverse(route, args=[site.run.public_id, "csv"])
     if route.startswith("run"):
         return reverse(route, args=[site.run.public_id])
     if route.startswith("submission"):
