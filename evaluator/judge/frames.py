@@ -91,7 +91,7 @@ def parse(packet: bytes) -> Frame:
 
 @dataclass(frozen=True)
 class TensorNode:
-    """A tensor as a rank describes it; its bytes, if it is dense and on the rank's device, are at ``offset``."""
+    """A tensor as a rank describes it; its bytes, if it is dense and on the rank's device or the host, at ``offset``."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -103,7 +103,7 @@ class TensorNode:
     alias: int | None
     offset: int | None
     home: str = "cpu"
-    """The rank's device, on which it must be."""
+    """The rank's device, on which it must be unless the problem wants it on the host."""
 
     @property
     def nbytes(self) -> int:
@@ -186,6 +186,7 @@ class _Structure:
         if len(shape) > MAX_DIMENSIONS or not all(type(n) is int and 0 <= n < MAX_EXTENT for n in shape):
             raise BadFrame(f"tensor described with the shape {str(shape)[:200]}")
         alias = described["alias"]
+        near = (self.home, "cpu")
         node = TensorNode(
             dtype=DTYPES[described["dtype"]],
             shape=shape,
@@ -196,7 +197,7 @@ class _Structure:
             overlap=bool(described["overlap"]),
             extra=bool(described["extra"]),
             alias=alias if type(alias) is int else None,
-            offset=self.offset if described["layout"] == "strided" and described["device"] == self.home else None,
+            offset=self.offset if described["layout"] == "strided" and described["device"] in near else None,
         )
         if node.offset is not None:
             if node.offset + node.nbytes > self.capacity:

@@ -67,8 +67,9 @@ def _match_leaf(leaf: Leaf, node: Node, path: str) -> Iterator[Pair | str]:
         wrong.append("must be a plain torch.Tensor without attributes of its own")
     if node.shape != tuple(leaf.value.shape) or node.dtype != leaf.dtype:
         wrong.append(f"expected {describe(leaf)}, received {describe_node(node)}")
-    if node.device != node.home:
-        wrong.append(f"expected on the device {node.home}, received on {node.device}")
+    device = "cpu" if leaf.device == "cpu" else node.home
+    if node.device != device:
+        wrong.append(f"expected on the device {device}, received on {node.device}")
     if node.layout != "strided":
         wrong.append(f"expected a dense tensor, received the layout {node.layout}")
     if node.overlap:

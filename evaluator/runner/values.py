@@ -151,7 +151,8 @@ class _Delivery:
         return {"t": "other", "words": f"an object of {kind.__module__}.{kind.__qualname__}"[:200]}
 
     def tensor(self, value: torch.Tensor) -> dict[str, Any]:
-        dense = value.layout is torch.strided and value.device == self.source.device
+        home = value.device == self.source.device
+        dense = value.layout is torch.strided and (home or value.device.type == "cpu")
         node: dict[str, Any] = {
             "t": "tensor",
             "dtype": str(value.dtype).removeprefix("torch."),
@@ -161,7 +162,7 @@ class _Delivery:
             "layout": str(value.layout).removeprefix("torch."),
             "overlap": dense and _overlaps(value),
             "extra": bool(value.__dict__),
-            "alias": _alias(value, self.source) if dense else None,
+            "alias": _alias(value, self.source) if dense and home else None,
         }
         if dense:
             size = value.numel() * value.element_size()

@@ -12,6 +12,7 @@ from problems.suite.base import Exact, Free, Leaf, Tolerance
 
 TOLERANCE = Tolerance(1e-5, 1e-5)
 LEAF = Leaf(torch.zeros(2, 3, dtype=torch.float64), torch.float32)
+ON_HOST = replace(LEAF, device="cpu")
 GOOD = TensorNode(torch.float32, (2, 3), "torch.Tensor", "cpu", "strided", False, False, None, 0)
 
 
@@ -25,6 +26,8 @@ def compared(expected: Any, node: Node) -> tuple[list[str], list[str]]:
     ("expected", "node"),
     [
         (LEAF, GOOD),
+        (LEAF, replace(GOOD, device="cuda:0", home="cuda:0")),
+        (ON_HOST, replace(GOOD, home="cuda:0")),
         ((LEAF, LEAF), SequenceNode("tuple", (GOOD, GOOD))),
         ([LEAF], SequenceNode("list", (GOOD,))),
         ({"a": LEAF, "b": None}, DictNode((("b", ValueNode(None)), ("a", GOOD)))),
@@ -48,6 +51,8 @@ def test_what_fits(expected: Any, node: Node) -> None:
         (LEAF, replace(GOOD, shape=(3, 2)), "received a tensor of shape (3, 2) and dtype float32"),
         (LEAF, replace(GOOD, dtype=torch.float64), "received a tensor of shape (2, 3) and dtype float64"),
         (LEAF, replace(GOOD, device="meta"), "expected on the device cpu, received on meta"),
+        (LEAF, replace(GOOD, home="cuda:1"), "expected on the device cuda:1, received on cpu"),
+        (ON_HOST, replace(GOOD, device="cuda:1", home="cuda:1"), "expected on the device cpu, received on cuda:1"),
         (LEAF, replace(GOOD, layout="sparse_csr"), "received the layout sparse_csr"),
         (LEAF, replace(GOOD, overlap=True), "share memory"),
         (LEAF, replace(GOOD, extra=True), "plain torch.Tensor"),
