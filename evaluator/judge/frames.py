@@ -91,7 +91,7 @@ def parse(packet: bytes) -> Frame:
 
 @dataclass(frozen=True)
 class TensorNode:
-    """A tensor as a rank describes it; its bytes, if it is dense and on the rank's device or the host, at ``offset``."""
+    """A tensor as a rank describes it; its bytes, if dense and on the rank's device or the host lie at ``offset``."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
