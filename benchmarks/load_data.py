@@ -25,6 +25,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import django
@@ -217,6 +218,9 @@ def _add_run(world: World, portion: Portion, *, on_full_page: bool) -> None:
 def _add_answers(world: World, portion: Portion, run: Run, evaluation: Evaluation, problem: Problem) -> None:
     chance = world.chance
     answers = {Track.SINGLE_SHOT: 1, Track.MULTI_SAMPLE: 10, Track.AGENTIC: chance.randint(4, 20)}[Track(run.track)]
+    # Steps cost half of what the run cost or less, so that this holds for every copy of it too.
+    priced = run.track == Track.AGENTIC and run.cost_usd is not None
+    cost = round(Decimal(run.cost_usd) / (40 * len(world.problems)), 6) if priced else None
     for number in range(answers):
         learned = 0.06 * number if run.track == Track.AGENTIC else 0.0
         submission = Submission(
@@ -226,6 +230,7 @@ def _add_answers(world: World, portion: Portion, run: Run, evaluation: Evaluatio
             file_name=f"{problem.number}_{problem.slug}_{run.backend}.py",
             sample=number if run.track == Track.MULTI_SAMPLE else 0,
             step=number if run.track == Track.AGENTIC else 0,
+            cost_usd=cost,
             created_at=run.created_at,
         )
         attempt = Attempt(
