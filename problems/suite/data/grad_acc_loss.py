@@ -78,7 +78,7 @@ def oracle(case: Case, args: list[Args]) -> list[Expected]:
     n = int(args[0]["global_valid_tokens"])
     counts = [int(a["local_valid_tokens"]) for a in args]
     shares = [wide(a["loss"]) * count for a, count in zip(args, counts, strict=True) if count > 0]
-    loss_sum = torch.stack(shares).sum()
+    loss_sum = torch.stack([torch.zeros((), dtype=torch.float64), *shares]).sum()
     expected = []
     for a, count in zip(args, counts, strict=True):
         from_sum = 0.0 if a["grad_loss_sum"] is None else wide(a["grad_loss_sum"])

@@ -17,7 +17,9 @@ def fp8_round_trip(x: torch.Tensor, amax_history: torch.Tensor) -> Tuple[torch.T
     amax = x.abs().max().to(amax_history.dtype)
     history = torch.cat([amax_history[1:], amax.reshape(1)])
     # The scale follows the largest entry of the new history.
-    scale = history.max().to(torch.float32).clamp(min=1e-12) / FP8_LARGEST
+    largest = history.max().to(torch.float32).clamp(min=1e-12)
+    # By a tensor: CUDA divides by a Python number by way of its reciprocal, which rounds twice.
+    scale = largest / torch.full_like(largest, FP8_LARGEST)
     codes = (x.to(torch.float32) / scale).to(torch.float8_e4m3fn)
     return (codes.to(torch.float32) * scale).to(x.dtype), history
 
@@ -36,7 +38,7 @@ def true_round_trip(x: torch.Tensor, amax_history: torch.Tensor) -> torch.Tensor
 
 def float32_quotient(x: torch.Tensor, y: float) -> torch.Tensor:
     """x / y as float32 holds it; the quotient in float64 before rounding leaves the result the same."""
-    return wide((x / y).to(torch.float32))
+    return wide((x / torch.full_like(x, y)).to(torch.float32))
 
 
 def fp8(x: torch.Tensor) -> torch.Tensor:

@@ -55,7 +55,8 @@ def inputs(case: Case, rng: Rng) -> list[Args]:
 def solution(local_tensor: torch.Tensor, block_size: int = 128) -> Tuple[torch.Tensor, torch.Tensor]:
     assert local_tensor.shape[-1] % block_size == 0
     blocks = local_tensor.to(torch.float32).reshape(*local_tensor.shape[:-1], -1, block_size)
-    scales = blocks.abs().amax(dim=-1) / FP8_LARGEST
+    largest = blocks.abs().amax(dim=-1)
+    scales = largest / torch.full_like(largest, FP8_LARGEST)
     divisors = torch.where(scales == 0.0, 1.0, scales).unsqueeze(-1)
     codes = (blocks / divisors).clamp(-FP8_LARGEST, FP8_LARGEST).flatten(-2).to(torch.float8_e4m3fn)
     if not dist.is_initialized():
