@@ -2,6 +2,7 @@
 
     python -m benchmarks.aa --json FILE [--seconds 3600] [--rows 300] [--settings 1/2 13/4 ...]
     python -m benchmarks.aa --json FILE --effects                                known effects, on either arm in turn
+    python -m benchmarks.aa --json FILE --target h200x1 --settings 1/1 13/1     on a GPU, in bf16
 
 Each comparison is appended to FILE as one JSON line with all its samples, so a run that was cut off goes on where it
 was. A known effect is what the last A/A comparison of the same setting in FILE reported as the smallest it could have
@@ -30,9 +31,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3_600, help="start no comparison after this many seconds")
     parser.add_argument("--rows", type=int, default=300, help="stop when the file has so many rows of this effect")
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), help="problem id / world size")
+    parser.add_argument("--target", default="cpu-gloo")
     parser.add_argument("--effects", action="store_true", help="known effects instead of A/A")
     options = parser.parse_args()
-    settings = [Setting.parse(text) for text in options.settings]
+    settings = [Setting.parse(text, options.target) for text in options.settings]
     arms = ("candidate", "reference") if options.effects else ("",)
     done = Counter((row["setting"], row["slower"]) for row in rows(options.json))
     deadline = time.monotonic() + options.seconds

@@ -23,17 +23,16 @@ from evaluator.judge.crosscheck import Batch
 from evaluator.judge.diagnosis import fault_of
 from evaluator.judge.evaluation import PILOT_CALLS, rotated_bytes
 from evaluator.judge.faults import Fault
+from evaluator.judge.hardware import hardware_of
 from evaluator.judge.launch import Launch
-from evaluator.judge.statistics import SHOWN_CONFIDENCE, undisturbed
+from evaluator.judge.oracles import with_oracle_on
+from evaluator.judge.statistics import BLOCK_RULES, SHOWN_CONFIDENCE, median, undisturbed
 from evaluator.judge.trials import Ring, Trial, TrialResult
 from evaluator.judge.voids import Undecided
-from evaluator.sandbox import ResourceLimits
 from problems.suite import registry
 from problems.suite.reference import reference_source
 
-TARGET = "cpu-gloo"
 BUDGET = 300.0
-LIMITS = ResourceLimits(memory_bytes=4 * 1024**3)
 PAUSE = """
 
 import ctypes as _ctypes
@@ -60,12 +59,13 @@ class Setting:
     problem: int
     world_size: int
     small: bool = False
+    target: str = "cpu-gloo"
 
     @classmethod
-    def parse(cls, label: str) -> Setting:
+    def parse(cls, label: str, target: str = "cpu-gloo") -> Setting:
         """From "13/4" or, for the small shape, "13/4s". Raises ValueError for anything else."""
         problem, _, ranks = label.partition("/")
-        return cls(int(problem), int(ranks.removesuffix("s")), ranks.endswith("s"))
+        return cls(int(problem), int(ranks.removesuffix("s")), ranks.endswith("s"), target)
 
     @property
     def label(self) -> str:
@@ -91,7 +91,7 @@ def compare(setting: Setting, effect: Effect = Effect()) -> dict[str, Any]:
     with ExitStack() as stack:
         bench = Bench(setting, stack)
         pilot, noop = bench.pilot()
-        pause = pilot * effect.share
+        pause = bench.own_seconds * effect.share
         source = reference_source(bench.problem)
         for arm in (bench.reference, bench.candidate):
             arm.submit(source + PAUSE.format(seconds=pause) if arm.name == effect.slower else source)
@@ -99,6 +99,7 @@ def compare(setting: Setting, effect: Effect = Effect()) -> dict[str, Any]:
             "problem": setting.problem,
             "world_size": setting.world_size,
             "setting": setting.label,
+            "target": setting.target,
             "share": effect.share,
             "slower": effect.slower,
             "pause_us": round(pause * 1e6, 1),
@@ -141,16 +142,18 @@ class Bench:
 
     def __init__(self, setting: Setting, stack: ExitStack) -> None:
         torch.set_num_threads(1)  # as in the judge: idle threads of a pool would disturb the ranks
-        self.problem = registry.get(setting.problem)
-        self.target = targets.target(TARGET)
-        ranks, dtype = setting.world_size, torch.float32
-        self.case = self.problem.public_case(world_size=ranks, dtype=dtype, device="cpu")
+        self.target = targets.target(setting.target)
+        device = self.target.device
+        self.problem = with_oracle_on(registry.get(setting.problem), device)
+        ranks, dtype = setting.world_size, torch.float32 if device == "cpu" else torch.bfloat16
+        self.case = self.problem.public_case(world_size=ranks, dtype=dtype, device=device)
         if setting.small:
             self.case = self.problem.check_case(world_size=ranks, dtype=dtype)
         threads = targets.threads_per_rank(setting.world_size)
+        hardware = hardware_of(self.target, ranks)
         arms = []
         for name in ("reference", "candidate"):
-            arm = Arm(name, world_size=setting.world_size, threads=threads, limits=LIMITS)
+            arm = Arm(name, world_size=ranks, threads=threads, limits=hardware.limits, hardware=hardware)
             stack.callback(arm.stop)
             arms.append(arm)
         self.reference, self.candidate = arms
@@ -163,6 +166,8 @@ class Bench:
             arm.submit(reference_source(self.problem))
         for arm in arms:
             arm.wait_up()
+        self.own_seconds = 0.0
+        """Of a call of the reference by the clock that decides on this target, once ``pilot`` was run."""
 
     @property
     def names(self) -> list[str]:
@@ -180,19 +185,21 @@ class Bench:
         limits = Limits()
         with launch:
             launch.load(self.names, limits.ready)
-            ring, samples = Ring(self.source_bytes), []
+            ring = Ring(self.source_bytes)
+            calls = []
             for _ in range(PILOT_CALLS):
                 start = ring.place(self.trial.input_bytes)
-                call = launch.call(self.trial.encoded, start, perturb=0, seconds=limits.call, phase=Phase.TRIALS)
-                samples.append(call.seconds)
+                calls.append(launch.call(self.trial.encoded, start, perturb=0, seconds=limits.call, phase=Phase.TRIALS))
             empty = [launch.nothing(limits.call, Phase.TRIALS) for _ in range(PILOT_CALLS)]
         noop = Batch([call.seconds for call in empty], [call.claimed or 0.0 for call in empty])
-        return undisturbed(samples), noop
+        judged, claimed = [call.seconds for call in calls], [call.claimed or call.seconds for call in calls]
+        self.own_seconds = undisturbed(judged) if self.target.device == "cpu" else median(claimed)
+        return undisturbed(judged), noop
 
     def comparison(
-        self, pilot: float, noop: Batch, *, calls: int = 0, source: Literal["judge", "events"] = "judge"
+        self, pilot: float, noop: Batch, *, calls: int = 0, source: Literal["judge", "events", ""] = ""
     ) -> timing.Comparison:
-        """A comparison of what the arms hold. ``calls`` in a block: 0 for what the judge would choose."""
+        """A comparison of what the arms hold. ``calls`` in a block, ``source`` of times: as the judge, if not given."""
         input_bytes = sum(encoded.size for encoded in self.trial.encoded)
         return timing.Comparison(
             problem=self.problem,
@@ -204,7 +211,8 @@ class Bench:
             target_bytes=self.target_bytes,
             names=self.names,
             calls=calls or timing.calls_per_block(pilot, pilot, input_bytes, BUDGET),
-            source=source,
+            rule=BLOCK_RULES[self.target.device],
+            source=source or ("judge" if self.target.device == "cpu" else "events"),
             cache_bytes=targets.last_level_cache_bytes(self.target),
             limits=Limits(),
             budget=BUDGET,

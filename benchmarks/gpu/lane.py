@@ -3,6 +3,9 @@
     python -m benchmarks.gpu.lane --json FILE --target gpu-emulated --ranks 2                 every reference
     python -m benchmarks.gpu.lane --json FILE --target gpu-emulated --ranks 4 --examples      examples/, with probes
     python -m benchmarks.gpu.lane --json FILE --target h200x1 --ranks 1 --timing --ids 1 13   with speed compared
+    python -m benchmarks.gpu.lane --json FILE --target gpu-emulated --ranks 2 --faults        benchmarks/gpu/faults/
+
+A file of faults/ says which code it must get and which words its message must have; what differs is shown.
 
 One JSON line a file is appended to FILE as it ends; files that are in it already are left out, so a run that was cut
 off goes on. With --timing one file is evaluated at a time. Seconds are those of the whole evaluation beside --jobs
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -26,6 +30,7 @@ from evaluator.contract import Job, Limits, Precision, Report
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
+FAULTS = Path(__file__).with_name("faults")
 LIMITS = Limits(compile=300, ready=120, call=60, timing=300, total=500)
 KEPT = ("code", "decision", "message", "failure_id", "seconds", "scheduled_seconds", "hints", "mechanisms")
 
@@ -41,6 +46,7 @@ class Item:
     timing: bool
     probes: bool
     precision: Precision
+    call: float
 
     @property
     def key(self) -> tuple[str, int, str, int, bool]:
@@ -62,6 +68,8 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--ids", type=int, nargs="*", help="only these problems")
     parser.add_argument("--examples", action="store_true", help="the files of examples/ instead of the references")
+    parser.add_argument("--faults", action="store_true", help="files that fail, instead of the references")
+    parser.add_argument("--call", type=float, default=60, help="budget of a call in seconds")
     parser.add_argument("--files", nargs="*", help="these files instead, named as submissions are")
     parser.add_argument("--timing", action="store_true")
     parser.add_argument("--probes", action="store_true", help="also where speed is not compared")
@@ -74,7 +82,7 @@ def main() -> None:
     for row in evaluated(todo, 1 if options.timing else options.jobs, options.seconds):
         with options.json.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
-        shown = [row.get(name) for name in ("code", "decision", "speedup", "seconds", "message")]
+        shown = [row.get(name) for name in ("code", "decision", "speedup", "seconds", "message", "unexpected")]
         print(row["path"], row["problem"], row["target"], row["ranks"], *shown, flush=True)
 
 
@@ -89,15 +97,18 @@ def items(options: argparse.Namespace) -> Iterator[Item]:
     """What the options ask for, in order of the problems."""
     from problems.suite.registry import entries
 
-    if options.files or options.examples:
-        files = [Path(file).resolve() for file in options.files or ()] or sorted(EXAMPLES.glob("*/*.py"))
+    if options.files or options.examples or options.faults:
+        found_in = EXAMPLES.glob("*/*.py") if options.examples else FAULTS.glob("*.py")
+        files = [Path(file).resolve() for file in options.files or ()] or sorted(found_in)
         found = [(str(file.relative_to(ROOT)), int(file.name.partition("_")[0])) for file in files]
     else:
         found = [("reference", entry.id) for entry in entries()]
     for path, number in sorted(found, key=lambda entry: entry[1]):
         if not options.ids or number in options.ids:
             probes = options.probes or options.examples or options.timing
-            yield Item(path, number, options.target, options.ranks, options.timing, probes, options.precision)
+            yield Item(
+                path, number, options.target, options.ranks, options.timing, probes, options.precision, options.call
+            )
 
 
 def evaluated(todo: list[Item], jobs: int, seconds: float) -> Iterator[dict[str, Any]]:
@@ -121,6 +132,7 @@ def evaluate_one(item: Item, deadline: float) -> dict[str, Any] | None:
         return None
     from evaluator.judge import evaluate
 
+    source = item.source()
     job = Job(
         attempt_id=uuid4(),
         problem_id=item.problem_id,
@@ -128,8 +140,8 @@ def evaluate_one(item: Item, deadline: float) -> dict[str, Any] | None:
         world_size=item.ranks,
         precision=item.precision,
         file_name=Path(item.path).name,
-        source=item.source(),
-        limits=LIMITS,
+        source=source,
+        limits=LIMITS.model_copy(update={"call": item.call}),
     )
     report = evaluate(job, with_timing=item.timing, with_probes=item.probes)
     return {
@@ -139,7 +151,17 @@ def evaluate_one(item: Item, deadline: float) -> dict[str, Any] | None:
         "target": item.target,
         "ranks": item.ranks,
         **told(report),
+        "unexpected": unexpected(source, report),
     }
+
+
+def unexpected(source: str, report: Report) -> str:
+    """What differs from what the file says that it must get; "" if nothing does, or it says nothing."""
+    wanted = dict(re.findall(r"^# (expect|says): (.+)$", source, re.MULTILINE))
+    if report.code != wanted.get("expect", report.code):
+        return f"expected {wanted['expect']}, got {report.code}"
+    whole = report.model_dump_json()
+    return "" if wanted.get("says", "") in whole else f"nothing says {wanted['says']!r}"
 
 
 def told(report: Report) -> dict[str, Any]:
@@ -147,7 +169,7 @@ def told(report: Report) -> dict[str, Any]:
     whole = report.model_dump(mode="json")
     row = {name: whole[name] for name in KEPT}
     row["phases"] = {phase["phase"]: round(phase["seconds"], 2) for phase in whole["phases"] if phase["seconds"]}
-    row["errors"] = [rank["error"][-1_500:] for rank in whole["ranks"] if rank["error"]][:1]
+    row["errors"] = [rank["error"][-1_500:] for rank in whole["ranks"] if rank["error"]]
     row["log"] = next((rank["log"][-600:] for rank in whole["ranks"] if rank["log"] and report.code != "correct"), "")
     row["patterns"] = [rank["pattern"] for rank in whole["ranks"] if rank["pattern"]]
     row["versions"] = whole["versions"]

@@ -75,7 +75,7 @@ _KITTENS = re.compile(
 )
 _NO_GPU = re.compile(
     r"no NVIDIA|not compiled with CUDA|CUDA_HOME|No CUDA|CUDA (driver|GPUs?)|nvcc|\btriton\b"
-    r"|cuda[^a-z]*(is )?not available|Torch not compiled",
+    r"|cuda[^a-z]*(is )?not available|Torch not compiled|SymmetricMemory does not support device type",
     re.IGNORECASE,
 )
 _GPU_LABELS = {
