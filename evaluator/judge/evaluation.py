@@ -34,6 +34,8 @@ DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precisi
 PILOT_CALLS = 6
 CACHE_MULTIPLE = 3
 """Slots of the input regions rotate over this multiple of the last-level cache."""
+FIRST_CALL_SECONDS = 120.0
+"""Of the first call of a file that builds something, where Triton compiles: a deadlock there must not take longer."""
 GPU_HOST_THREADS = 4
 MAX_REGIONS_BYTES = 512 * 1024**2
 """Most memory that the input regions of all ranks of an arm take for the sake of rotation."""
@@ -179,7 +181,8 @@ class Evaluation:
                 if not known.passed:
                     raise HarnessFault(f"The reference fails its own trial {trial.name!r}: {known.sentences()}")
                 # What is built in the first call, too, is built once: later launches load it.
-                limit = max(limits.call, limits.compile) if self.builds and number == 0 else limits.call
+                limit = max(limits.call, min(limits.compile, FIRST_CALL_SECONDS))
+                limit = limit if self.builds and number == 0 else limits.call
                 result = trials.run(self.problem, trial, theirs, rings[1], self._within(limit), Phase.TRIALS)
                 results.append(result)
                 record.cases.append(self._with_bound(result))

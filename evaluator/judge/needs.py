@@ -42,7 +42,7 @@ _CUDA: tuple[tuple[str, Code, str], ...] = (
         "that does not begin on 16 bytes.",
     ),
     (
-        r"device-side assert|cudaErrorAssert",
+        r"device-side assert triggered|cudaErrorAssert",
         Code.RUNTIME_ERROR,
         "An assert in a kernel failed, mostly an index out of range in a gather or scatter.",
     ),
@@ -57,6 +57,18 @@ _CUDA: tuple[tuple[str, Code, str], ...] = (
         Code.RUNTIME_ERROR,
         "A launch asked for more threads, registers or shared memory than the GPU has; more than 48 KiB of shared "
         "memory needs cudaFuncSetAttribute.",
+    ),
+    (
+        r"CUDA error: invalid argument|cudaErrorInvalidValue",
+        Code.RUNTIME_ERROR,
+        "CUDA refused an argument of a launch or a copy: more than 1024 threads in a block, or a pointer that is null "
+        "or of another kind than it should be.",
+    ),
+    (
+        r"invalid device ordinal|cudaErrorInvalidDevice",
+        Code.RUNTIME_ERROR,
+        "There is no GPU of that number for the ranks of this target: take the device of an input, or "
+        "torch.cuda.current_device().",
     ),
     (
         r"CUDA out of memory|cudaErrorMemoryAllocation|CUDA error: out of memory",
@@ -90,6 +102,7 @@ _WORTH_NAMING = (
     "torch", "triton", "numpy", "scipy", "einops", "cuda", "cutlass", "cupy", "numba", "nvshmem", "flash_attn",
     "tilelang",
 )  # fmt: skip
+MOST_KERNELS = 8
 _FAILS = {
     Code.WRONG_VALUES,
     Code.IMPRECISE,
@@ -140,7 +153,10 @@ def has_multicast(target: Target) -> bool:
 
 
 def reconsidered(fault: Fault, scan: Scan, target: Target) -> Fault:
-    """The fault, or one that says what the target lacks: not the file's fault, so never ``wrong_values``."""
+    """The fault, or one that says what the target lacks: not the file's fault, so never ``wrong_values``.
+
+    An illegal access names the file's kernels: the driver does not tell which of them it was.
+    """
     if fault.code not in _FAILS:
         return fault
     said = "\n".join([fault.message, *(state.error for state in fault.ranks)])
@@ -167,6 +183,10 @@ def reconsidered(fault: Fault, scan: Scan, target: Target) -> Fault:
             f"The file needs a GPU ({', '.join(sorted(scan.labels & _GPU_LABELS))}), and {target.name} has none.",
             "Evaluate it on a GPU target; files with plain torch.distributed run on this one.",
         )
+    kernels = [*scan.cuda_kernels, *scan.triton_kernels]
+    if fault.code is Code.ILLEGAL_MEMORY_ACCESS and kernels:
+        hint = f"Kernels of the file: {', '.join(kernels[:MOST_KERNELS])}{', …' * (len(kernels) > MOST_KERNELS)}."
+        return dataclasses.replace(fault, hints=(*fault.hints, hint))
     return fault
 
 

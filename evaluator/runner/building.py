@@ -32,6 +32,8 @@ MAX_ERRORS = 3
 CONTEXT_LINES = 4
 MAX_WORDS = 1_700  # of a build error; the judge takes 2,000 characters of a message
 _ERROR = re.compile(r"\berror\b|^FAILED:|\bundefined reference\b|ptxas fatal|nvcc fatal", re.IGNORECASE)
+_PREFIX = re.compile(r"^(?:Error building extension '[^']*': )+")
+_FOLDER = re.compile(r"[\w./-]*/torch_extensions/[\w.-]+/")
 _NOISE = re.compile(r"^\[\d+/\d+\] |^ninja: |^FAILED: |^/\S+/(?:nvcc|c\+\+|g\+\+|clang\+\+) |^(?:c\+\+|g\+\+|nvcc) ")
 
 
@@ -123,7 +125,8 @@ def _turn(path: Path) -> Iterator[None]:
 
 def condensed(output: str) -> str:
     """The first errors of a compiler with the lines below them, without command lines and ninja's own messages."""
-    lines = [line.rstrip() for line in output.splitlines() if line.strip() and not _NOISE.match(line)]
+    told = _FOLDER.sub("", _PREFIX.sub("", output)).splitlines()
+    lines = [line.rstrip() for line in told if line.strip() and not _NOISE.match(line)]
     places = [place for place, line in enumerate(lines) if _ERROR.search(line)][:MAX_ERRORS]
     kept: list[str] = []
     end = 0

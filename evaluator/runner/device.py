@@ -7,16 +7,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from .scramble import scramble
 from .values import Region
 
 FLUSH_MULTIPLE = 2  # of the device's last-level cache, written before every call
+LEAD_CYCLES = 2_000_000
+"""Clock cycles (a millisecond, about) for which the device is kept busy before a call. A process that has stood still
+takes some tenths of a millisecond to queue its first launches; queued ahead, they are no part of the call's time."""
+IDLE_FENCES = 5
+FENCE_SLACK = 20e-6
+"""Seconds by which a fence behind the end of a call may take longer than on an idle device."""
 
 # Taken before any submission is imported, so that a later change of these names does not reach what is below.
 _perf_counter = time.perf_counter
-_synchronize = torch.cuda.synchronize
+_set_device = getattr(torch._C, "_cuda_setDevice", None)  # None where torch is built without CUDA
+_synchronize = getattr(torch._C, "_cuda_synchronize", None)
+_sleep = torch.cuda._sleep
 _Event = torch.cuda.Event
+_all_reduce = dist.all_reduce
 _frombuffer = torch.frombuffer
 _storage_at = torch._C._construct_storage_from_data_pointer
 
@@ -38,6 +48,9 @@ class Host:
     def flush(self) -> None:
         """The judge's ring of slots is larger than the cache."""
 
+    def lead(self) -> None:
+        """Nothing is queued."""
+
     def timer(self) -> Callable[[], float]:
         """Starts a clock; what is returned stops it and gives the seconds."""
         began = _perf_counter()
@@ -45,33 +58,56 @@ class Host:
 
 
 class Cuda(Host):
-    """A rank on one CUDA device. What its clock takes is the time between two events on its stream."""
+    """A rank on one CUDA device. What its clock takes is the time between two events on its stream.
 
-    def __init__(self, index: int) -> None:
+    ``meets``: all ranks meet on their devices before the first event, in the process group of the world. Else the
+    first rank's time would hold how much later the last one began.
+    """
+
+    def __init__(self, index: int, *, meets: bool) -> None:
         super().__init__(mirrored=True)
         self.device = torch.device("cuda", index)
         torch.cuda.set_device(self.device)
         cache: int = torch.cuda.get_device_properties(self.device).L2_cache_size
         self.scratch = torch.empty(FLUSH_MULTIPLE * cache, dtype=torch.uint8, device=self.device)
+        self.meeting = torch.zeros(1, device=self.device) if meets else None
+        self.idle_fence = min(self._fence_seconds() for _ in range(IDLE_FENCES))
 
     def fence(self) -> None:
-        """Waits until the device has done everything."""
-        _synchronize(self.device)
+        """Waits until the device has done everything, on whatever stream."""
+        assert _set_device is not None and _synchronize is not None
+        _set_device(self.device.index)  # the submission may have chosen another
+        _synchronize()
 
     def flush(self) -> None:
         """Leaves nothing of the inputs in the device's last-level cache."""
         self.scratch.zero_()
 
+    def lead(self) -> None:
+        """Keeps the device busy, so that the host can queue what comes."""
+        _sleep(LEAD_CYCLES)  # type: ignore[no-untyped-call]
+
     def timer(self) -> Callable[[], float]:
+        """Starts the clock on the current stream; what another stream still does after its end counts as well."""
         begin, end = _Event(enable_timing=True), _Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        begin.record()
+        stream = torch.cuda.current_stream(self.device)
+        if self.meeting is not None:
+            _all_reduce(self.meeting)
+        begin.record(stream)
 
         def stop() -> float:
-            end.record()
-            self.fence()
-            return float(begin.elapsed_time(end)) / 1e3
+            end.record(stream)
+            end.synchronize()
+            after = self._fence_seconds() - self.idle_fence
+            seconds = float(begin.elapsed_time(end)) / 1e3
+            return seconds + after if after > FENCE_SLACK else seconds
 
         return stop
+
+    def _fence_seconds(self) -> float:
+        began = _perf_counter()
+        self.fence()
+        return _perf_counter() - began
 
 
 class Mirror(Region):
@@ -122,7 +158,7 @@ class Mirror(Region):
 def make_device(command: dict[str, Any], rank: int) -> Host:
     """The device that the judge's launch command names for the rank."""
     if command["device"] == "cuda":
-        return Cuda(command["numbers"][rank])
+        return Cuda(command["numbers"][rank], meets=command["process_group"] == "nccl")
     return Host(mirrored=command["mirrored"])
 
 

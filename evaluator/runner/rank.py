@@ -129,6 +129,7 @@ class Rank:
                         answer = {"is": "loaded"}
                     case "call":
                         assert solution is not None
+                        self.device.lead()
                         self.unlock(message)
                         stop = self.device.timer()
                         output = solution(*arguments)
@@ -158,6 +159,7 @@ class Rank:
                     case "observe":
                         assert solution is not None and watch is not None
                         self.unlock(message)
+                        self.device.fence()
                         with watch.call():
                             output = solution(*arguments)
                             self.device.fence()
@@ -190,7 +192,7 @@ class Rank:
         self.device.fence()
 
     def unlock(self, message: dict[str, Any]) -> None:
-        """Makes the arguments of a call readable where they lie in a mirror."""
+        """Makes the arguments of a call readable where they lie in a mirror, in the order of the current stream."""
         self.slot = message.get("slot")
         if isinstance(self.source, Mirror) and self.slot:
             if message.get("load"):
@@ -198,7 +200,6 @@ class Rank:
             first, second = message["keys"]
             start, size = self.slot
             self.source.unlock(start, size, (first, second))
-            self.device.fence()
 
     def deliver(self, output: Any, replaced: list[Any]) -> dict[str, Any]:
         """Copies and describes the output, and behind it the lists whose entries a problem lets be replaced.

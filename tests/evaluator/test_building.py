@@ -74,6 +74,17 @@ def test_of_a_build_that_failed_the_first_errors_are_told_with_their_lines() -> 
     assert 'expected a ";"' in words and "nvcc --generate" not in words and "warning" not in words
 
 
+def test_the_name_of_the_extension_and_of_its_folder_are_not_the_error() -> None:
+    raised = (
+        "Error building extension 'odd': [1/3] c++ -MMD -MF main.o.d -c /tmp/home/torch_extensions/odd/main.cpp\n"
+        '/tmp/home/torch_extensions/odd/cuda.cu(6): error: identifier "x" is undefined\n'
+        "ptxas /tmp/tmpxft_1-6_cuda.ptx, line 52; error   : Not a name of any known instruction: 'frobnicate'\n"
+    )
+    first, second = condensed(raised).splitlines()
+    assert first == 'cuda.cu(6): error: identifier "x" is undefined'
+    assert second.startswith("ptxas") and "frobnicate" in second
+
+
 def test_output_without_an_error_in_it_is_told_by_its_end() -> None:
     assert condensed("\n".join(f"line {n}" for n in range(100))).endswith("line 99")
 

@@ -69,6 +69,8 @@ def test_a_cuda_file_on_a_cpu_target_needs_a_gpu(words: str) -> None:
         ("CUDA error: device-side assert triggered", Code.RUNTIME_ERROR, "index out of range"),
         ("CUDA error: no kernel image is available for execution on the device", Code.COMPILE_ERROR, "architecture"),
         ("CUDA error: invalid configuration argument", Code.RUNTIME_ERROR, "48 KiB"),
+        ("CUDA error: invalid argument", Code.RUNTIME_ERROR, "1024 threads"),
+        ("CUDA error: invalid device ordinal", Code.RUNTIME_ERROR, "no GPU of that number"),
         ("CUDA out of memory. Tried to allocate 2 GiB", Code.OUT_OF_MEMORY, "no more memory"),
         ("Error building extension 'k': k.cu(3): error: identifier \"foo\" is undefined", Code.COMPILE_ERROR, "first"),
     ],
@@ -76,6 +78,19 @@ def test_a_cuda_file_on_a_cpu_target_needs_a_gpu(words: str) -> None:
 def test_errors_of_cuda_and_of_compilers_get_their_code(message: str, code: Code, hint: str) -> None:
     meaning = needs.meaning_of(message)
     assert meaning is not None and meaning.code is code and hint in meaning.hint
+
+
+def test_what_torch_says_below_every_error_is_none() -> None:
+    """It ends with an advice on device-side assertions."""
+    assert (
+        needs.meaning_of("CUDA error: odd\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.") is None
+    )
+
+
+def test_an_illegal_access_names_the_kernels_of_the_file() -> None:
+    fault = needs.reconsidered(Fault(Code.ILLEGAL_MEMORY_ACCESS, "illegal"), scan(MULTIMEM), RANKED)
+    assert fault.hints and fault.hints[-1].startswith("Kernels of the file: ")
+    assert needs.reconsidered(Fault(Code.ILLEGAL_MEMORY_ACCESS, "illegal"), scan(PLAIN), RANKED).hints == ()
 
 
 def test_errors_of_other_kinds_are_left_to_their_phase() -> None:

@@ -1,7 +1,7 @@
 """A launch with more threads than a block may have."""
 
 # expect: runtime_error
-# says: invalid configuration argument
+# says: invalid argument
 
 import ctypes
 import subprocess
