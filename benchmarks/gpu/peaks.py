@@ -2,8 +2,9 @@
 
     python -m benchmarks.gpu.peaks [--target h200x8] [--json FILE]
 
-HBM copy, products in bf16, fp16, fp32, TF32 and fp8, copies between each two GPUs where there are several. About a
-minute; needs torch alone. With ``--target`` each rate stands beside the vendor's peak from evaluator/targets.json.
+HBM copy, products in bf16, fp16, fp32, TF32 and fp8; where there are several GPUs, copies between each two and the bus
+bandwidth of an all-reduce over NCCL, 2 (W - 1) / W times its bytes per second. Ten seconds on one GPU; needs torch
+alone. With ``--target`` each rate stands beside the vendor's peak from evaluator/targets.json.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch.multiprocessing.spawn import spawn
 
 from evaluator import gpus
-from evaluator.rates import cuda_rates
+from evaluator.rates import best_seconds, cuda_rates
 
+BUS_BYTES = 1024**3
 TARGETS = Path(__file__).resolve().parents[2] / "evaluator" / "targets.json"
 
 
@@ -39,10 +44,38 @@ def main() -> None:
     }
     if options.target:
         result["share_of_peak"] = shares(options.target, result["rates"])
+    if (ranks := torch.cuda.device_count()) > 1:
+        result["details"]["all-reduce bus bandwidth"] = bus_bandwidth(ranks)
     text = json.dumps(result, indent=1)
     print(text)
     if options.json:
         options.json.write_text(text + "\n", encoding="utf-8")
+
+
+def bus_bandwidth(ranks: int, device: str = "cuda", size: int = BUS_BYTES) -> float:
+    """Bytes per second and direction of an all-reduce of ``size`` bytes per rank, as nccl-tests tells it."""
+    with tempfile.TemporaryDirectory() as folder:
+        spawn(_all_reduce, (ranks, device, size, folder), nprocs=ranks)  # type: ignore[no-untyped-call]
+        seconds = max(float(path.read_text()) for path in Path(folder).glob("*.seconds"))
+    return 2 * (ranks - 1) / ranks * size / seconds
+
+
+def _all_reduce(rank: int, ranks: int, device: str, size: int, folder: str) -> None:
+    """One rank of the measurement: the fastest of some calls, into a file of its own."""
+    where = torch.device(device, rank if device == "cuda" else 0)
+    if device == "cuda":
+        torch.cuda.set_device(where)
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks)
+    data = torch.zeros(size // 2, dtype=torch.bfloat16, device=where)
+
+    def call() -> None:
+        dist.all_reduce(data)
+        if device == "cuda":
+            torch.cuda.synchronize(where)
+
+    Path(folder, f"{rank}.seconds").write_text(str(best_seconds(call)), encoding="utf-8")
+    dist.destroy_process_group()
 
 
 def clocks() -> Any:
