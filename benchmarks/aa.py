@@ -1,4 +1,4 @@
-"""Compares references with themselves (A/A) and with themselves behind a pause of known length, with the judge's rule.
+"""Compares references with themselves (A/A) and with themselves slowed by a known factor, with the judge's rule.
 
     python -m benchmarks.aa --json FILE [--seconds 3600] [--rows 300] [--settings 1/2 13/4 ...]
     python -m benchmarks.aa --json FILE --effects                                known effects, on either arm in turn

@@ -1,8 +1,8 @@
 """Paired comparisons without a submission: the judge's own timing of two versions of a reference.
 
 Everything is the judge's (arms, launches, calls, looks, decision); only the correctness phases are left out, so that
-hundreds of comparisons are affordable. A version is the reference itself, or the reference behind a pause of known
-length on every rank: its ranks sleep before they begin, which costs no CPU and lengthens a call by just that.
+hundreds of comparisons are affordable. A version is the reference itself, or the reference slowed by a known factor:
+every rank takes as much time as the call took it, times the share, on top.
 """
 
 from __future__ import annotations
@@ -26,30 +26,34 @@ from evaluator.judge.faults import Fault
 from evaluator.judge.hardware import hardware_of
 from evaluator.judge.launch import Launch
 from evaluator.judge.oracles import with_oracle_on
-from evaluator.judge.statistics import BLOCK_RULES, SHOWN_CONFIDENCE, median, undisturbed
+from evaluator.judge.statistics import BLOCK_RULES, SHOWN_CONFIDENCE, undisturbed
 from evaluator.judge.trials import Ring, Trial, TrialResult
 from evaluator.judge.voids import Undecided
 from problems.suite import registry
 from problems.suite.reference import reference_source
 
 BUDGET = 300.0
-PAUSE = """
+SLOWED = """
 
 import ctypes as _ctypes
 import time as _time
 
-_unpaused = solution
-_slack_set = False
+_unslowed = solution
+_ctypes.CDLL(None).prctl(29, 1, 0, 0, 0)  # PR_SET_TIMERSLACK: wake after 1 ns, not after 50 µs
 
 
 def solution(*arguments):
-    global _slack_set
-    if not _slack_set:
-        _ctypes.CDLL(None).prctl(29, 1, 0, 0, 0)  # PR_SET_TIMERSLACK: wake after 1 ns, not after 50 µs
-        _slack_set = True
-    _time.sleep({seconds!r})
-    return _unpaused(*arguments)
+    began = _time.perf_counter()
+    output = _unslowed(*arguments)
+    now = _time.perf_counter()
+    end = now + (now - began) * {share!r}
+    if end - now > 200e-6:
+        _time.sleep(end - now - 100e-6)
+    while _time.perf_counter() < end:
+        pass
+    return output
 """
+"""A rank that takes its own time and a share of it on top: mostly asleep, and exact to the microsecond."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Effect:
-    """A pause in one arm, as a share of the reference's time; 0 in an A/A comparison."""
+    """How much longer one arm takes, as a share of its own time; 0 in an A/A comparison."""
 
     share: float = 0.0
     slower: str = ""
@@ -91,10 +95,9 @@ def compare(setting: Setting, effect: Effect = Effect()) -> dict[str, Any]:
     with ExitStack() as stack:
         bench = Bench(setting, stack)
         pilot, noop = bench.pilot()
-        pause = bench.own_seconds * effect.share
         source = reference_source(bench.problem)
         for arm in (bench.reference, bench.candidate):
-            arm.submit(source + PAUSE.format(seconds=pause) if arm.name == effect.slower else source)
+            arm.submit(source + SLOWED.format(share=effect.share) if arm.name == effect.slower else source)
         row = {
             "problem": setting.problem,
             "world_size": setting.world_size,
@@ -102,7 +105,6 @@ def compare(setting: Setting, effect: Effect = Effect()) -> dict[str, Any]:
             "target": setting.target,
             "share": effect.share,
             "slower": effect.slower,
-            "pause_us": round(pause * 1e6, 1),
         }
         comparison = bench.comparison(pilot, noop)
         try:
@@ -166,8 +168,6 @@ class Bench:
             arm.submit(reference_source(self.problem))
         for arm in arms:
             arm.wait_up()
-        self.own_seconds = 0.0
-        """Of a call of the reference by the clock that decides on this target, once ``pilot`` was run."""
 
     @property
     def names(self) -> list[str]:
@@ -192,9 +192,7 @@ class Bench:
                 calls.append(launch.call(self.trial.encoded, start, perturb=0, seconds=limits.call, phase=Phase.TRIALS))
             empty = [launch.nothing(limits.call, Phase.TRIALS) for _ in range(PILOT_CALLS)]
         noop = Batch([call.seconds for call in empty], [call.claimed or 0.0 for call in empty])
-        judged, claimed = [call.seconds for call in calls], [call.claimed or call.seconds for call in calls]
-        self.own_seconds = undisturbed(judged) if self.target.device == "cpu" else median(claimed)
-        return undisturbed(judged), noop
+        return undisturbed([call.seconds for call in calls]), noop
 
     def comparison(
         self, pilot: float, noop: Batch, *, calls: int = 0, source: Literal["judge", "events", ""] = ""
