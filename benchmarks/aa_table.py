@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.contract import Decision
-from evaluator.judge.statistics import LOOKS, Look, incomplete_beta, median, replay, undisturbed
+from evaluator.judge.statistics import BLOCK_RULES, LOOKS, Look, incomplete_beta, median, replay
+from evaluator.targets import target
 
 Row = dict[str, Any]
 Pair = tuple[float, float]
@@ -49,9 +50,10 @@ def compact(row: Row) -> Row:
     if row.get("pairs") and isinstance(row["pairs"][0], list):
         return row
     kept = {name: value for name, value in row.items() if name not in ("pairs", "void", "problem", "world_size")}
+    of_block = BLOCK_RULES[target(row.get("target", "cpu-gloo")).device].value
     for name in ("pairs", "void"):
         kept[name] = [
-            [round(rule(pair[arm]), 1) for rule in (undisturbed, median) for arm in ("reference", "candidate")]
+            [round(rule(pair[arm]), 1) for rule in (of_block, median) for arm in ("reference", "candidate")]
             for pair in row.get(name, [])
         ]
     if row["decision"] != "none":

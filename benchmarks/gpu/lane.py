@@ -9,7 +9,8 @@ A file of faults/ says which code it must get and which words its message must h
 
 One JSON line a file is appended to FILE as it ends; files that are in it already are left out, so a run that was cut
 off goes on. With --timing one file is evaluated at a time. Seconds are those of the whole evaluation beside --jobs
-others. Starts nothing new after --seconds. Needs torch and pydantic. ``benchmarks.gpu.tables`` makes docs/gpu.md of it.
+others. Starts nothing new after --seconds. Needs torch and pydantic. ``benchmarks.gpu.results`` keeps what docs/gpu.md
+needs.
 """
 
 from __future__ import annotations
@@ -157,11 +158,16 @@ def evaluate_one(item: Item, deadline: float) -> dict[str, Any] | None:
 
 def unexpected(source: str, report: Report) -> str:
     """What differs from what the file says that it must get; "" if nothing does, or it says nothing."""
-    wanted = dict(re.findall(r"^# (expect|says): (.+)$", source, re.MULTILINE))
-    if report.code != wanted.get("expect", report.code):
-        return f"expected {wanted['expect']}, got {report.code}"
+    wants = wanted(source)
+    if report.code != wants.get("expect", report.code):
+        return f"expected {wants['expect']}, got {report.code}"
     whole = report.model_dump_json()
-    return "" if wanted.get("says", "") in whole else f"nothing says {wanted['says']!r}"
+    return "" if wants.get("says", "") in whole else f"nothing says {wants['says']!r}"
+
+
+def wanted(source: str) -> dict[str, str]:
+    """The code (``expect``) and the words (``says``) that a file says it must get; empty if it says nothing."""
+    return dict(re.findall(r"^# (expect|says): (.+)$", source, re.MULTILINE))
 
 
 def told(report: Report) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks.markdown import table
+
 INTRODUCTION = """\
 # The references on one GPU
 
@@ -28,9 +30,8 @@ Made by, on a machine with that GPU and torch alone:
 
 "Error" is the largest error in units of the tolerance: up to 1 passes.
 
-| id | problem | outcome | error | time of a call | peak memory | remark |
-|---:|---|---|---:|---:|---:|---|
 """
+HEADINGS = (">id", "problem", "outcome", ">error", ">time of a call", ">peak memory", "remark")
 
 
 def main() -> None:
@@ -41,12 +42,15 @@ def main() -> None:
         f"{len(measured['rows'])} problems: " + ", ".join(f"{n} {outcome}" for outcome, n in counts.most_common()) + "."
     )
     print(INTRODUCTION.format(**measured["versions"], summary=summary, file=path.name), end="")
-    for row in measured["rows"]:
-        error = f"{row['error_of_tolerance']:.2f}" if "error_of_tolerance" in row else ""
-        call = f"{row['milliseconds']:.3f} ms" if "milliseconds" in row else ""
-        memory = f"{row['peak_MiB']} MiB" if "peak_MiB" in row else ""
-        why = row.get("why", "").replace("|", "\\|").replace("\n", " ")
-        print(f"| {row['id']} | {row['slug']} | {row['outcome']} | {error} | {call} | {memory} | {why} |")
+    print(table(HEADINGS, map(cells, measured["rows"])), end="")
+
+
+def cells(row: dict[str, Any]) -> list[object]:
+    """What the table says of a problem."""
+    error = f"{row['error_of_tolerance']:.2f}" if "error_of_tolerance" in row else ""
+    call = f"{row['milliseconds']:.3f} ms" if "milliseconds" in row else ""
+    memory = f"{row['peak_MiB']} MiB" if "peak_MiB" in row else ""
+    return [row["id"], row["slug"], row["outcome"], error, call, memory, row.get("why", "")]
 
 
 if __name__ == "__main__":
