@@ -10,7 +10,9 @@ from django.db import transaction
 from leaderboard.models import Target
 
 # Named otherwise here, or of use to the judge and the prompts alone.
-_NOT_FIELDS = {"name", "ranked", "world_sizes", "hardware", "movement", "process_group", "baselines", "timed"}
+_NOT_FIELDS = {
+    "name", "ranked", "world_sizes", "hardware", "measured", "movement", "process_group", "baselines", "timed",
+}  # fmt: skip
 
 
 @transaction.atomic

@@ -14,6 +14,20 @@ FILE = Path(__file__).resolve().parents[1] / "evaluator" / "targets.json"
 
 
 @dataclass(frozen=True)
+class MeasuredRates:
+    """What a GPU of a target reached: ``flops`` of products by dtype, bytes per second of a copy in its memory.
+
+    They stand beside the vendor's peaks and never enter a bound. ``gpu`` says on what, ``date`` (ISO) when.
+    """
+
+    date: str
+    command: str
+    gpu: str
+    flops: Mapping[str, float]
+    hbm_bytes_per_second: float
+
+
+@dataclass(frozen=True)
 class Hardware:
     """A target: what it is, its peak rates (None where none are trusted) and how data move between its ranks."""
 
@@ -27,6 +41,7 @@ class Hardware:
     ranked: bool
     label: str = ""
     rates: PeakRates | None = None
+    measured: MeasuredRates | None = None
     cache_bytes: int = 0
     movement: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -48,6 +63,7 @@ def _hardware(entry: Mapping[str, Any]) -> Hardware:
         precisions=tuple(entry["precisions"]),
         label=entry.get("label", ""),
         rates=rates,
+        measured=MeasuredRates(**entry["measured"]) if "measured" in entry else None,
         cache_bytes=peaks.get("last_level_cache_bytes", 0),
         movement=tuple(entry.get("movement", ())),
         facts=entry.get("hardware", {}),

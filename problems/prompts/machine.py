@@ -7,7 +7,7 @@ from typing import Any
 
 from evaluator.roofline import PeakRates, Times
 from problems import bounds, details
-from problems.hardware import Hardware
+from problems.hardware import Hardware, MeasuredRates
 
 _MOVEMENT = {
     "copy_engine": "copy engine: `copy_` from or to a peer's buffer; uses no SM, close to the link's peak, but only "
@@ -26,6 +26,8 @@ def describe(entry: Mapping[str, Any], precision: str, target: Hardware) -> str:
     lines = [f"{target.title}; {target.world_size} ranks{_gpu(target)}.", *([target.label] if target.label else [])]
     if target.rates is not None:
         lines.append(_rates(target.rates, target))
+    if target.measured is not None:
+        lines.append(_measured(target.measured))
     if target.movement:
         ways = "\n".join(f"- {_MOVEMENT[way]}" for way in target.movement)
         lines.append(f"Ways in which data get from one GPU to another:\n\n{ways}")
@@ -50,13 +52,23 @@ def _gpu(target: Hardware) -> str:
 
 
 def _rates(rates: PeakRates, target: Hardware) -> str:
-    flops = ", ".join(f"{dtype} {value / 1e12:.0f} TFLOP/s" for dtype, value in rates.flops.items())
     return (
         "Peaks per GPU, dense:\n\n"
-        f"- arithmetic: {flops}\n"
+        f"- arithmetic: {_arithmetic(rates.flops)}\n"
         f"- memory (HBM): {rates.hbm_bytes_per_second / 1e12:.2f} TB/s; L2 cache {target.cache_bytes / 2**20:.0f} MiB\n"
         f"- link: {rates.link_bytes_per_second / 1e9:.0f} GB/s in each direction, to all peers together"
     )
+
+
+def _measured(rates: MeasuredRates) -> str:
+    return (
+        f"Measured with torch on {rates.gpu} ({rates.date}), for large square products and a large copy: "
+        f"{_arithmetic(rates.flops)}; memory {rates.hbm_bytes_per_second / 1e12:.2f} TB/s, read and written together."
+    )
+
+
+def _arithmetic(flops: Mapping[str, float]) -> str:
+    return ", ".join(f"{dtype} {value / 1e12:.0f} TFLOP/s" for dtype, value in flops.items())
 
 
 def _work(entry: Mapping[str, Any], precision: str, target: Hardware) -> list[str]:
