@@ -69,7 +69,7 @@ def _keep_evaluations(new: Sequence[Row], data: Path) -> None:
 
 def subject_of(row: Row) -> str:
     """What an evaluation is an instance of, the last part of the name of its file in docs/data/."""
-    if "timing" in row:
+    if row["key"][-1]:  # speed was to be compared
         return "timed"
     if row["path"] == "reference":
         return "references"
@@ -86,13 +86,13 @@ def trimmed(row: Row) -> Row:
     kept["seconds"] = round(row["seconds"], 1)
     if row["code"] != "correct":
         kept["message"] = first_sentence(row["message"])
-    for name in ("unexpected", "hints") if subject_of(row) == "faults" else ():
+    subject = subject_of(row)
+    for name in {"faults": ("unexpected", "hints"), "timed": ("decision",)}.get(subject, ()):
         kept[name] = row[name]
-    if row["path"] != "reference" or "timing" in row:
+    if subject != "references":
         kept["phases"] = {name: round(seconds, 1) for name, seconds in row["phases"].items() if seconds >= 0.05}
-    if "timing" in row:
-        timing = row["timing"]
-        kept |= {"decision": row["decision"], "pairs": timing["pairs"], "clocks_agree": timing["clock"]["agrees"]}
+    if timing := row.get("timing"):
+        kept |= {"pairs": timing["pairs"], "clocks_agree": timing["clock"] and timing["clock"]["agrees"]}
         kept["speedup"] = {name: round(value, 3) for name, value in row["speedup"].items()}
         kept["smallest_detectable"] = round(timing["smallest_detectable"], 3)
     return kept

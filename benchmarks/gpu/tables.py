@@ -187,13 +187,20 @@ def comparisons(data: Path) -> str:
     """Each paired comparison with its decision."""
     lines = []
     for row in rows(data / "gpu_aa.jsonl"):
-        effect = f"{row['slower']} paused for {row['pause_us']:.0f} µs" if row["slower"] else "none"
-        low, high = row["interval"]
-        call, found = f"{row['reference_us'] / 1e3:.2f} ms", f"{row['estimate']:.2f} ({low:.2f} to {high:.2f})"
-        trains = f"{row['back_to_back']:.2f}"
-        lines.append((row["setting"], effect, call, len(row["pairs"]), row["decision"], found, trains))
+        effect = f"{row['slower']} slowed by {row['share']:.0%}" if row["slower"] else "none"
+        if row["decision"] == "none":
+            lines.append((row["setting"], effect, "", len(row["pairs"]), row["why"], "", ""))
+            continue
+        call, trains = f"{row['reference_us'] / 1e3:.2f} ms", row["back_to_back"]
+        found = in_words(row["estimate"], *row["interval"])
+        shown = f"{trains:.2f}" if trains else ""
+        lines.append((row["setting"], effect, call, len(row["pairs"]), row["decision"], found, shown))
     heads = ("setting", "known effect", ">a call", ">pairs", "decision", ">speedup, 95 %", ">back to back")
     return table(heads, lines)
+
+
+def in_words(estimate: float, low: float, high: float) -> str:
+    return f"{estimate:.2f} ({low:.2f} to {high:.2f})"
 
 
 def timed(data: Path) -> str:
@@ -202,7 +209,7 @@ def timed(data: Path) -> str:
     lines = []
     for row in rows(data / "gpu_timed.jsonl"):
         phases = [f"{row['phases'].get(name, 0.0):.1f} s" for name in names]
-        speed = "{estimate:.2f} ({low:.2f} to {high:.2f})".format_map(row["speedup"])
+        speed = in_words(**row["speedup"]) if "speedup" in row else ""
         lines.append((row["problem"], row["target"], row["decision"], speed, *phases, f"{row['seconds']:.1f} s"))
     heads = (">id", "target", "decision", ">speedup, 95 %", *(f">{name}" for name in names), ">whole evaluation")
     return table(heads, lines)

@@ -20,10 +20,16 @@ HOST = {
 
 def evaluation(number: int, code: str = "correct", **more: Any) -> dict[str, Any]:
     """An evaluation as ``benchmarks.gpu.lane`` writes it."""
-    row = {"path": "reference", "problem": number, "target": "gpu-emulated", "ranks": 2, "code": code, "message": ""}
-    return (
-        row | {"seconds": 12.34, "phases": {}, "errors": ["a traceback"], "hints": [], "unexpected": ""} | HOST | more
-    )
+    row: dict[str, Any] = {
+        "path": "reference",
+        "problem": number,
+        "target": "gpu-emulated",
+        "ranks": 2,
+        "code": code,
+        "message": "",
+    }
+    row |= {"seconds": 12.34, "phases": {}, "errors": ["a traceback"], "hints": [], "unexpected": ""}
+    return row | {"key": ["reference", number, "gpu-emulated", 2, False]} | HOST | more
 
 
 def kept(kind: str, rows: list[dict[str, Any]], folder: Path) -> Path:
@@ -68,6 +74,12 @@ def test_files_that_fail_show_what_they_wanted_and_what_they_got(tmp_path: Path)
         "expected another",
     ]
     assert tables.MISSING in cells(made, "`1_nvcc_error.py`")
+
+
+def test_an_evaluation_without_a_decision_is_in_the_table_of_the_timed_ones(tmp_path: Path) -> None:
+    timed = {"key": ["reference", 1, "gpu-emulated", 2, True], "decision": "none", "phases": {"trials": 2.04}}
+    made = tables.timed(kept("lane", [evaluation(1, **timed)], tmp_path))
+    assert cells(made, "1") == ["gpu-emulated", "none", "", "2.0 s", "0.0 s", "0.0 s", "0.0 s", "12.3 s"]
 
 
 def test_oracles_are_counted_by_how_far_they_are_apart(tmp_path: Path) -> None:
