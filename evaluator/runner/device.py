@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ LEAD_CYCLES = 2_000_000
 """Clock cycles (a millisecond, about) for which the device is kept busy before a call. A process that has stood still
 takes some tenths of a millisecond to queue its first launches; queued ahead, they are no part of the call's time."""
 IDLE_FENCES = 5
+SCHEDULE_BLOCKING_SYNC = 0x04  # CU_CTX_SCHED_BLOCKING_SYNC
 FENCE_SLACK = 20e-6
 """Seconds by which a fence behind the end of a call may take longer than on an idle device."""
 
@@ -61,12 +63,15 @@ class Cuda(Host):
     """A rank on one CUDA device. What its clock takes is the time between two events on its stream.
 
     ``meets``: all ranks meet on their devices before the first event, in the process group of the world. Else the
-    first rank's time would hold how much later the last one began.
+    first rank's time would hold how much later the last one began. ``shared``: other ranks use the same device, and
+    nobody's time counts.
     """
 
-    def __init__(self, index: int, *, meets: bool) -> None:
+    def __init__(self, index: int, *, meets: bool, shared: bool) -> None:
         super().__init__(mirrored=True)
         self.device = torch.device("cuda", index)
+        if shared:
+            _wait_asleep(index)
         torch.cuda.set_device(self.device)
         cache: int = torch.cuda.get_device_properties(self.device).L2_cache_size
         self.scratch = torch.empty(FLUSH_MULTIPLE * cache, dtype=torch.uint8, device=self.device)
@@ -108,6 +113,22 @@ class Cuda(Host):
         began = _perf_counter()
         self.fence()
         return _perf_counter() - began
+
+
+def _wait_asleep(index: int) -> None:
+    """Lets this process sleep while it waits for the device, where it would otherwise spin on a CPU.
+
+    To be called before the device is used. Raises RuntimeError if the driver refuses.
+    """
+    driver = ctypes.CDLL("libcuda.so.1")
+    device = ctypes.c_int()
+    for status in (
+        driver.cuInit(0),
+        driver.cuDeviceGet(ctypes.byref(device), index),
+        driver.cuDevicePrimaryCtxSetFlags_v2(device, SCHEDULE_BLOCKING_SYNC),
+    ):
+        if status != 0:
+            raise RuntimeError(f"the driver answered {status} when it was asked to wait asleep")
 
 
 class Mirror(Region):
@@ -158,7 +179,9 @@ class Mirror(Region):
 def make_device(command: dict[str, Any], rank: int) -> Host:
     """The device that the judge's launch command names for the rank."""
     if command["device"] == "cuda":
-        return Cuda(command["numbers"][rank], meets=command["process_group"] == "nccl")
+        numbers: list[int] = command["numbers"]
+        shared = len(set(numbers)) < len(numbers)
+        return Cuda(numbers[rank], meets=command["process_group"] == "nccl", shared=shared)
     return Host(mirrored=command["mirrored"])
 
 
