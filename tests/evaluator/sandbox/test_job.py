@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,12 @@ from evaluator.sandbox import (
     Bind,
     ResourceLimits,
     Sandbox,
+    SandboxLeftovers,
     SandboxSpec,
     SandboxUnavailable,
     python_command,
 )
+from evaluator.sandbox.policy import SeccompProfile
 from evaluator.sandbox.runtime import PROJECT_ROOT
 from tests.evaluator.sandbox.jobs import SLEEPS, SMALL, marked_processes, start
 
@@ -180,6 +183,26 @@ time.sleep(600)
         sandbox.kill()  # again: nothing to do
     assert len(os.listdir("/proc/self/fd")) == descriptors  # noqa: PTH208
     assert not any(thread.name == "sandbox" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize(("profile", "seconds"), [("cpu", 10), ("cuda", 60)])
+def test_what_outlives_sigkill_gets_the_time_that_its_kind_needs(
+    profile: SeccompProfile, seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver of a GPU ends a killed job slowly. Here the wait for the end sees nothing, and at once."""
+    spec = SandboxSpec(argv=python_command("-c", SLEEPS), limits=SMALL, seccomp_profile=profile)
+    waits: list[float] = []
+
+    def nothing(*arguments: Any) -> tuple[list[int], list[int], list[int]]:
+        waits.append(arguments[-1])
+        return [], [], []
+
+    with Sandbox.start(spec) as sandbox, monkeypatch.context() as patch:
+        patch.setattr("evaluator.sandbox.job.select.select", nothing)
+        with pytest.raises(SandboxLeftovers, match=f"still there {seconds} s after SIGKILL"):
+            sandbox.kill()
+        patch.undo()
+        assert waits == [seconds]
 
 
 def test_kill_leaves_no_zombie_and_nothing_stopped() -> None:
