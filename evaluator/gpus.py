@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 QUERY_SECONDS = 20.0
+DEATH_SECONDS = 5.0  # for a killed process to go; one that is stuck in the driver does not
 FIELDS = "index,name,driver_version,compute_cap,memory.total,memory.used,clocks.sm,clocks.max.sm,temperature.gpu"
 REASONS = "clocks_event_reasons.active"
 MiB = 1024**2
@@ -22,8 +26,9 @@ SLOWING = {
 }
 LEFT_BYTES = 64 * MiB
 """Memory that may still be in use beyond what was before a job: the driver's own, which varies."""
-CLEAN_SECONDS = 10.0
-"""How long the driver may take to give the memory of a killed job back."""
+CLEAN_SECONDS = 60.0
+"""How long the driver may take to give the memory of a killed job back: longer while a kernel of it spins."""
+LONGEST_STEP = 2.0  # seconds between two looks at what is left
 
 
 class GpusUnavailable(RuntimeError):
@@ -46,20 +51,64 @@ class Gpu:
     slowed_by: tuple[str, ...]
 
 
-def nvidia_smi(*arguments: str) -> str:
-    """What the driver's tool prints. Raises GpusUnavailable."""
+_stuck: list[subprocess.Popen[str]] = []
+"""Processes that were killed and are still there."""
+
+
+def ask(name: str, command: Sequence[str], *, seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run a program that talks to the driver; ``name`` is what sentences call it.
+
+    Raises GpusUnavailable if it cannot be started or does not end within ``seconds``. It is killed then, but not waited
+    for: a process that is stuck in a broken driver may never die. While there is such a one, no other is started.
+    """
+    _bury()
+    if _stuck:
+        raise GpusUnavailable(f"The driver does not answer: process {_stuck[0].pid} was killed and is stuck in it.")
     try:
-        done = subprocess.run(
-            ["nvidia-smi", *arguments],  # noqa: S607  # the driver decides where it is installed
-            capture_output=True,
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=QUERY_SECONDS,
-            check=False,
+            errors="replace",
+            start_new_session=True,
         )
     except FileNotFoundError:
-        raise GpusUnavailable("There is no nvidia-smi.") from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise GpusUnavailable(f"nvidia-smi does not answer: {error}") from error
+        raise GpusUnavailable(f"There is no {name}.") from None
+    except OSError as error:
+        raise GpusUnavailable(f"{name} cannot be started: {error}.") from error
+    try:
+        output, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        raise GpusUnavailable(f"{name} did not end within {seconds:g} s.") from None
+    except BaseException:
+        _kill(process)
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.communicate(timeout=DEATH_SECONDS)
+    except subprocess.TimeoutExpired:
+        _stuck.append(process)
+
+
+def _bury() -> None:
+    """Take leave of the processes that have gone after all."""
+    for process in [process for process in _stuck if process.poll() is not None]:
+        _stuck.remove(process)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def nvidia_smi(*arguments: str) -> str:
+    """What the driver's tool prints. Raises GpusUnavailable."""
+    done = ask("nvidia-smi", ["nvidia-smi", *arguments], seconds=QUERY_SECONDS)
     if done.returncode != 0:
         raise GpusUnavailable(f"nvidia-smi failed: {' '.join((done.stdout + done.stderr).split())[-200:]}")
     return done.stdout
@@ -73,6 +122,17 @@ def read() -> tuple[Gpu, ...]:
 def parse(text: str) -> tuple[Gpu, ...]:
     """GPUs from lines of comma-separated FIELDS and REASONS. Raises GpusUnavailable for other lines."""
     return tuple(sorted((_gpu(line) for line in text.splitlines() if line.strip()), key=lambda gpu: gpu.index))
+
+
+def processes(numbers: Sequence[int]) -> tuple[str, ...]:
+    """Who computes on the GPUs with these numbers, such as "4711 (python)". Raises GpusUnavailable.
+
+    Machines that hide the processes of others, as containers do, show none.
+    """
+    chosen = f"--id={','.join(map(str, numbers))}"
+    lines = nvidia_smi(chosen, "--query-compute-apps=pid,process_name", "--format=csv,noheader").splitlines()
+    found = [line.strip().partition(", ") for line in lines]
+    return tuple(sorted({f"{pid} ({Path(name).name})" for pid, _, name in found if pid.isdigit()}))
 
 
 def _gpu(line: str) -> Gpu:
@@ -134,13 +194,15 @@ class ClockLog:
 def left_behind(
     before: Sequence[Gpu],
     look: Callable[[], Sequence[Gpu]] = read,
+    users: Callable[[Sequence[int]], Sequence[str]] = processes,
     *,
     seconds: float = CLEAN_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> str:
-    """What a job has left on the GPUs that it had, as a sentence; "" if they are as ``before``.
+    """What a job has left on the GPUs that it had, memory or processes, as a sentence; "" if they are as ``before``.
 
-    Memory of killed processes comes back with a delay: looks for up to ``seconds``. Raises GpusUnavailable.
+    What killed processes had comes back with a delay: looks for up to ``seconds``, or once for 0, where no job has
+    just ended. Raises GpusUnavailable.
     """
     waited, step = 0.0, 0.25
     while True:
@@ -148,11 +210,20 @@ def left_behind(
         missing = [gpu.index for gpu in before if gpu.index not in now]
         if missing:
             return f"The driver does not list GPU {missing[0]} any more."
-        held = [(gpu.index, now[gpu.index].used_bytes - gpu.used_bytes) for gpu in before]
-        index, most = max(held, key=lambda entry: entry[1], default=(0, 0))
-        if most <= LEFT_BYTES:
+        found = _memory_held(before, now) or _users(users([gpu.index for gpu in before]))
+        if not found:
             return ""
         if waited >= seconds:
-            return f"{most / MiB:.0f} MiB on GPU {index} are still in use {seconds:g} s after the job has ended."
+            return f"{found} {f'{seconds:g} s after the job has ended' if seconds else 'although no job runs'}."
         sleep(step)
-        waited += step
+        waited, step = waited + step, min(2 * step, LONGEST_STEP)
+
+
+def _memory_held(before: Sequence[Gpu], now: Mapping[int, Gpu]) -> str:
+    held = [(now[gpu.index].used_bytes - gpu.used_bytes, gpu.index) for gpu in before]
+    most, index = max(held, default=(0, 0))
+    return f"{most / MiB:.0f} MiB on GPU {index} are in use" if most > LEFT_BYTES else ""
+
+
+def _users(found: Sequence[str]) -> str:
+    return f"Process {found[0]} uses a GPU" if found else ""

@@ -64,6 +64,13 @@ class Target(BaseModel):
     label: str = ""
     peaks: Peaks = Peaks()
 
+    @property
+    def gpu_count(self) -> int:
+        """How many GPUs a job gets, those with the lowest numbers: one a rank, or one for all where it is emulated."""
+        if self.device == "cpu":
+            return 0
+        return 1 if self.process_group == "emulated" else self.world_size
+
     def refusal(self, *, world_size: int, precision: Precision) -> str:
         """Why this target does not run such a job, as a sentence; "" if it does."""
         sizes = self.world_sizes or (self.world_size,)
@@ -119,11 +126,10 @@ def _gpu_refusal(wanted: Target) -> str:
         return f"The target {wanted.name} needs GPUs. {reason}"
     model = wanted.gpu.partition(" ")[0]
     fitting = [gpu for gpu in found if not model or model in gpu.name.split()]
-    needed = 1 if wanted.process_group == "emulated" else wanted.world_size
-    if len(fitting) >= needed:
+    if len(fitting) >= wanted.gpu_count:
         return ""
     here = ", ".join(gpu.name for gpu in found) or "none"
-    return f"The target {wanted.name} needs {needed} {wanted.gpu or 'GPU'}; this host has {here}."
+    return f"The target {wanted.name} needs {wanted.gpu_count} {wanted.gpu or 'GPU'}; this host has {here}."
 
 
 def last_level_cache_bytes(wanted: Target) -> int:

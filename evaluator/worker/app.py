@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from evaluator.contract import Claim, Decline, Job, Phase, Progress, Report, TracePart
 from evaluator.logs import logging_config
 from evaluator.messaging import EVALUATE_TASK, VISIBILITY_TIMEOUT, celery_settings, evaluation_queue
-from evaluator.worker import capabilities
+from evaluator.worker import capabilities, cleanliness
 from evaluator.worker.duty import Duty, Obedience
 from evaluator.worker.judging import Judge, JudgeFailed, NoLongerWanted, harness_failure
 from evaluator.worker.messenger import Messenger
@@ -41,7 +41,7 @@ app.conf.task_default_queue = evaluation_queue(settings.target)
 HOST = socket.gethostname()
 LEAST_GAP = 0.5  # seconds between two progress messages; the site shows no more
 messenger = Messenger(app, settings)
-duty = Duty(messenger, capabilities.hello(settings.target, HOST))
+duty = Duty(messenger, capabilities.hello(settings.target, HOST), cleanliness.of_target(settings.target))
 Obedience.duty = duty
 app.steps["consumer"].add(Obedience)
 
@@ -63,12 +63,23 @@ def evaluate(message: str) -> None:
             messenger.say("decline", Decline(attempt_id=job.attempt_id, reason=objection))
         elif not _claimed(job):
             log.info("attempt is closed or taken, dropped")
-        elif job.canary:
-            report, _ = _judged(job, Pulse(job))
-            messenger.hand_over("canary", report, keep_alive=lambda: True)
-            log.info("canary handed over", code=report.code, seconds=report.seconds)
+        elif job.canary and duty.unclean:
+            _hand_over_canary(harness_failure(job, f"Not judged. {duty.unclean}", host=HOST))
         else:
-            _evaluate(job)
+            try:
+                _canary(job) if job.canary else _evaluate(job)
+            finally:
+                duty.end_job()
+
+
+def _canary(job: Job) -> None:
+    report, _ = _judged(job, Pulse(job))
+    _hand_over_canary(report)
+
+
+def _hand_over_canary(report: Report) -> None:
+    messenger.hand_over("canary", report, keep_alive=lambda: True)
+    log.info("canary handed over", code=report.code, seconds=report.seconds)
 
 
 def _evaluate(job: Job) -> None:
@@ -88,9 +99,10 @@ def _evaluate(job: Job) -> None:
 
 def _claimed(job: Job) -> bool:
     """Whether the attempt is ours now. If we may not take work, or nobody can say, the message goes back."""
-    if not job.canary and duty.look():
-        log.info("takes no work, message goes back", reason=duty.refusal)
-        raise Reject(duty.refusal, requeue=True)
+    refusal = duty.may_begin()
+    if refusal and not job.canary:
+        log.info("takes no work, message goes back", reason=refusal)
+        raise Reject(refusal, requeue=True)
     try:
         return messenger.claim(job)
     except redis.RedisError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,12 +71,28 @@ def test_slowdowns_and_wandering_clocks_are_told_per_gpu() -> None:
     )
 
 
+def nobody(numbers: Sequence[int]) -> tuple[str, ...]:
+    return ()
+
+
 def test_memory_may_come_back_late_but_not_never() -> None:
     (before,) = parse(LINE)
     full = replace(before, used_bytes=before.used_bytes + 900 * MiB)
     slept: list[float] = []
     answers = iter([[full], [full], [before]])
-    assert left_behind([before], lambda: next(answers), sleep=slept.append) == ""
+    assert left_behind([before], lambda: next(answers), nobody, sleep=slept.append) == ""
     assert len(slept) == 2
-    assert left_behind([before], lambda: [full], seconds=1, sleep=slept.append).startswith("900 MiB on GPU 0")
-    assert left_behind([before], lambda: []) == "The driver does not list GPU 0 any more."
+    left = left_behind([before], lambda: [full], nobody, seconds=1, sleep=slept.append)
+    assert left == "900 MiB on GPU 0 are in use 1 s after the job has ended."
+    assert left_behind([before], lambda: [], nobody) == "The driver does not list GPU 0 any more."
+
+
+def test_processes_may_go_late_but_must_go() -> None:
+    (before,) = parse(LINE)
+    slept: list[float] = []
+    answers: Iterator[tuple[str, ...]] = iter([("4711 (python)",), ()])
+    assert left_behind([before], lambda: [before], lambda _: next(answers), sleep=slept.append) == ""
+    assert len(slept) == 1
+    left = left_behind([before], lambda: [before], lambda _: ("4711 (python)",), seconds=0, sleep=slept.append)
+    assert left == "Process 4711 (python) uses a GPU although no job runs."
+    assert len(slept) == 1

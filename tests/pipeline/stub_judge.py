@@ -35,10 +35,12 @@ def main() -> None:
     say(Progress(attempt_id=job.attempt_id, sequence=0, phase=Phase.TRIALS, done=1, total=5))
     if word == "sleep" or (word == "sleep_once" and job.attempt_number == 1):
         time.sleep(float(argument))
-    elif word == "crash":
+    elif word == "poison":  # the GPU of tests/gpu_host.py
+        Path(os.environ["FAKE_CUDA"]).write_text("poisoned")
+    if "crash" in (word, argument):
         print("CUDA driver is gone", file=sys.stderr)
         os._exit(3)
-    elif word == "flood":
+    if word == "flood":
         while True:
             sys.stdout.write("x" * 65_536)
     elif word == "nonsense":
