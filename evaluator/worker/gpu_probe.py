@@ -87,7 +87,7 @@ def main() -> int:
     except ProbeFailed as failure:
         print(failure)
         return 1
-    print(f"{len(numbers)} GPUs work.")
+    print(f"GPUs that work: {len(numbers)}")
     return 0
 
 

@@ -48,7 +48,7 @@ def probe(*numbers: int) -> tuple[int, str]:
 
 
 def test_a_working_gpu_passes(host: GpuHost) -> None:
-    assert probe(0, 1) == (0, "2 GPUs work.")
+    assert probe(0, 1) == (0, "GPUs that work: 2")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_host_without_the_drivers_library_is_told(host: GpuHost) -> None:
 
 @pytest.mark.skipif(not Path("/dev/nvidia0").exists(), reason="this host has no NVIDIA GPU")
 def test_a_real_gpu_is_clean() -> None:
-    assert probe(0) == (0, "1 GPUs work.")
+    assert probe(0) == (0, "GPUs that work: 1")
     assert Cleanliness(TARGET).look_again() == ""
 
 
