@@ -44,7 +44,7 @@ def main() -> None:
         if sum(counts.values()) >= options.rows:
             break
         setting, arm = min(wanted, key=counts.__getitem__)
-        effect = Effect(detectable(options.json, setting), arm) if arm else Effect()
+        effect = detectable(options.json, setting, arm) if arm else Effect()
         row = compare(setting, effect)
         done[setting.label, arm] += 1
         with options.json.open("a", encoding="utf-8") as file:
@@ -53,13 +53,14 @@ def main() -> None:
         print(setting.label, effect.slower or "A/A", *shown, f"{len(row['void'])} void", flush=True)
 
 
-def detectable(path: Path, setting: Setting) -> float:
-    """The smallest effect that the last A/A comparison of a setting could have found, as a share. Raises SystemExit."""
+def detectable(path: Path, setting: Setting, arm: str) -> Effect:
+    """The smallest effect that the last A/A comparison of a setting could have found, on one arm. Raises SystemExit."""
     known = [row for row in rows(path) if not row["slower"] and "smallest_detectable" in row]
     known = [row for row in known if row["setting"] == setting.label]
     if not known:
         raise SystemExit(f"{path} has no A/A comparison of {setting.label} yet; run without --effects first.")
-    return float(known[-1]["smallest_detectable"]) - 1
+    share = float(known[-1]["smallest_detectable"]) - 1
+    return Effect(share, arm, share * known[-1]["reference_us"] / 1e6)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

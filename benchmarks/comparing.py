@@ -2,7 +2,7 @@
 
 Everything is the judge's (arms, launches, calls, looks, decision); only the correctness phases are left out, so that
 hundreds of comparisons are affordable. A version is the reference itself, or the reference slowed by a known factor:
-every rank takes as much time as the call took it, times the share, on top.
+every rank waits for a share of the reference's time when its call is done.
 """
 
 from __future__ import annotations
@@ -38,22 +38,25 @@ SLOWED = """
 import ctypes as _ctypes
 import time as _time
 
+import torch as _torch
+
 _unslowed = solution
 _ctypes.CDLL(None).prctl(29, 1, 0, 0, 0)  # PR_SET_TIMERSLACK: wake after 1 ns, not after 50 µs
 
 
 def solution(*arguments):
-    began = _time.perf_counter()
     output = _unslowed(*arguments)
-    now = _time.perf_counter()
-    end = now + (now - began) * {share!r}
-    if end - now > 200e-6:
-        _time.sleep(end - now - 100e-6)
+    if _torch.cuda.is_available():
+        _torch.cuda.synchronize()
+    end = _time.perf_counter() + {seconds!r}
+    if {seconds!r} > 100e-6:
+        _time.sleep({seconds!r} - 60e-6)
     while _time.perf_counter() < end:
         pass
     return output
 """
-"""A rank that takes its own time and a share of it on top: mostly asleep, and exact to the microsecond."""
+"""A rank that waits when its call is done: mostly asleep, and exact to the microsecond. (A pause before the call would
+be filled by other ranks where they share CPUs.)"""
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Effect:
-    """How much longer one arm takes, as a share of its own time; 0 in an A/A comparison."""
+    """How much longer one arm takes, as a share of the reference's time; 0 in an A/A comparison."""
 
     share: float = 0.0
     slower: str = ""
     """"candidate" or "reference"."""
+    seconds: float = 0.0
+    """The share of a call, as a time."""
 
     @property
     def expected(self) -> str:
@@ -97,7 +102,7 @@ def compare(setting: Setting, effect: Effect = Effect()) -> dict[str, Any]:
         pilot, noop = bench.pilot()
         source = reference_source(bench.problem)
         for arm in (bench.reference, bench.candidate):
-            arm.submit(source + SLOWED.format(share=effect.share) if arm.name == effect.slower else source)
+            arm.submit(source + SLOWED.format(seconds=effect.seconds) if arm.name == effect.slower else source)
         row = {
             "problem": setting.problem,
             "world_size": setting.world_size,
@@ -105,6 +110,7 @@ def compare(setting: Setting, effect: Effect = Effect()) -> dict[str, Any]:
             "target": setting.target,
             "share": effect.share,
             "slower": effect.slower,
+            "slowed_us": round(effect.seconds * 1e6, 1),
         }
         comparison = bench.comparison(pilot, noop)
         try:
