@@ -47,7 +47,7 @@ def main() -> None:
 
 def compact(row: Row) -> Row:
     """The row with values and medians of its blocks (microseconds) in place of the samples."""
-    if row.get("pairs") and isinstance(row["pairs"][0], list):
+    if any(isinstance(pair, list) for name in ("pairs", "void") for pair in row.get(name, [])):
         return row
     kept = {name: value for name, value in row.items() if name not in ("pairs", "void", "problem", "world_size")}
     of_block = BLOCK_RULES[target(row.get("target", "cpu-gloo")).device].value
