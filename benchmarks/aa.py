@@ -6,8 +6,9 @@
 
 Each comparison is appended to FILE as one JSON line with all its samples, so a run that was cut off goes on where it
 was. A known effect is what the last A/A comparison of the same setting in FILE reported as the smallest it could have
-found, so run A/A first. ``benchmarks.aa_table`` makes the tables of docs/measurement.md of it. A comparison takes 8 to
-80 s on two cores.
+found, and lasts a share of the time that the reference took there: run A/A first, on the same host. (A FILE of another
+host makes other effects than it says.) ``benchmarks.aa_table`` makes the tables of docs/measurement.md of it. A
+comparison takes 8 to 80 s on two cores.
 """
 
 from __future__ import annotations
